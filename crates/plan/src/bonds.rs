@@ -279,6 +279,13 @@ impl Leaving {
     }
 }
 
+/// Whether the destination decides by which member of a bond packets leave: it is the neighbour, whose MAC address is hashed.
+pub(crate) fn is_by_destination(rib: &Rib, place: &Place, dst: IpAddr) -> bool {
+    let policy = || Way::of(rib, place)?.policy;
+    place.gateway.is_none_or(|gateway| gateway == dst)
+        && policy().is_some_and(BondPolicy::hashes_destination_mac)
+}
+
 /// The bond that packets leave by.
 struct Way<'a> {
     /// The out-link: the bond, or a VLAN upon it.
@@ -550,6 +557,13 @@ impl Fan {
             }
         }
         shares
+    }
+
+    /// Whether a nexthop is a bond of one active member at a time, whichever that is.
+    pub(crate) fn has_backups(&self, hop: usize) -> bool {
+        let bond = self.leaving.get(hop).and_then(|of| of.bond.as_ref());
+        let mode = bond.and_then(|bond| bond.mode.as_ref());
+        mode.is_some_and(|mode| *mode == BondMode::ActiveBackup.to_string())
     }
 
     /// The bonds' members that hashes choose, by index.

@@ -671,6 +671,154 @@ fn another_seed_leaves_the_rest_of_bonds_hashes() {
     assert!((share - 0.5).abs() < 0.03, "{share}");
 }
 
+/// Whatever source the question names.
+#[test]
+fn flows_of_other_sources_leave_by_their_own_members() {
+    let case = Case {
+        policy: 2,
+        ..Case::default()
+    };
+    let samples = flows("198.51.100.7", 2000);
+    let judge = case.judge("198.51.100.7");
+    let words = format!("198.51.100.7 from {SOURCE} link-down m1");
+    let flows = case.what_if(&words, &samples).flows.unwrap();
+    let moved = samples.iter().filter(|sample| {
+        let (src, sport) = end(sample);
+        judge.way(&src, sport, "") != judge.way(&src, sport, "m1")
+    });
+    assert_eq!((flows.on_route, flows.moved), (2000, moved.count()));
+    assert!(flows.moved > 500);
+}
+
+#[test]
+fn flows_over_one_nexthop_want_no_key() {
+    let known = Case::default();
+    let unknown = Case {
+        seed: 0,
+        ..Case::default()
+    };
+    let samples = flows("198.51.100.7", 1000);
+    let moved = |case: &Case| {
+        let flows = case.what_if("198.51.100.7 link-down m1", &samples).flows;
+        flows.unwrap().moved
+    };
+    assert!(moved(&known) > 0);
+    assert_eq!(moved(&known), moved(&unknown));
+    let rib = unknown.rib();
+    let words = "203.0.113.7 link-down m1".split(' ').map(str::to_owned);
+    let asked = what_if::Question::parse(&words.collect::<Vec<_>>()).unwrap();
+    let told = what_if::answer(&rib, &unknown.bonds(&rib), &asked, Some(&samples), None);
+    assert!(matches!(told, Err(what_if::Error::FlowsNotHashed(_))));
+}
+
+/// 10.7.0.0/24 is connected over the first bond, with neighbours 1 to 8.
+fn connected(case: &Case) -> Rib {
+    let mut rib = case.rib();
+    let route = Route {
+        dst: "10.7.0.0/24".parse().unwrap(),
+        protocol: 2,
+        target: RouteTarget::Single(RouteNexthop {
+            index: 10,
+            weight: 1,
+            ..RouteNexthop::default()
+        }),
+        ..Route::default()
+    };
+    rib.apply(Event::Route(route, RouteOp::Add));
+    for last in 1..=8 {
+        rib.apply(Event::Neighbour(Neighbour {
+            index: 10,
+            dst: [10, 7, 0, last].into(),
+            mac: Some([2, 0, 0, 0, 9, last]),
+            state: 2,
+            flags: 0,
+            protocol: 0,
+        }));
+    }
+    rib
+}
+
+/// The bond's hash of a packet from [`SOURCE`] to such a neighbour.
+fn hash_to(case: &Case, last: u8) -> usize {
+    let mut frame = frame(SOURCE, &format!("10.7.0.{last}"), 1000);
+    frame[5] = last;
+    bond_hash(policy(case.policy), &frame, 0).unwrap() as usize
+}
+
+fn to_neighbours(numbers: std::ops::RangeInclusive<u8>) -> Vec<Connected> {
+    let socket = |last| Connected {
+        protocol: 6,
+        local: SOURCE.parse().unwrap(),
+        sport: 1000,
+        remote: [10, 7, 0, last].into(),
+        dport: 2049,
+    };
+    numbers.map(socket).collect()
+}
+
+/// A destination that is a neighbour has its own MAC address, which layer2+3 hashes.
+#[test]
+fn connections_to_neighbours_are_counted_for_each() {
+    let case = Case {
+        policy: 2,
+        ..Case::default()
+    };
+    let rib = connected(&case);
+    let audits = audit(&rib, None, &case.bonds(&rib), &to_neighbours(1..=8), &[]).unwrap();
+    assert_eq!(audits.0.len(), 8);
+    assert!(
+        audits.to_string().contains("10.7.0.0/24 to 10.7.0.3: 1 "),
+        "{audits}"
+    );
+    for (audit, last) in audits.0.iter().zip(1..) {
+        assert_eq!(audit.to, Some([10, 7, 0, last].into()));
+        let mut used = audit.paths.iter().filter(|load| load.connections > 0);
+        let member = used.next().unwrap().path.link();
+        assert_eq!(member, case.order[hash_to(&case, last) % 4]);
+    }
+}
+
+#[test]
+fn flows_to_neighbours_go_by_their_own_addresses() {
+    for policy in [0, 2] {
+        let case = Case {
+            policy,
+            ..Case::default()
+        };
+        let rib = connected(&case);
+        let words = "10.7.0.1 link-down m3".split(' ').map(str::to_owned);
+        let asked = what_if::Question::parse(&words.collect::<Vec<_>>()).unwrap();
+        let samples = to_neighbours(1..=8).into_iter().map(|socket| {
+            let flow = raddle_select::Flow::new(socket.local, socket.remote).unwrap();
+            Sample::of(flow.ports(socket.protocol, socket.sport, socket.dport))
+        });
+        let samples: Vec<Sample> = samples.collect();
+        let report = what_if::answer(&rib, &case.bonds(&rib), &asked, Some(&samples), None);
+        let flows = report.unwrap().flows.unwrap();
+        let moved = (1..=8).filter_map(|last| {
+            let hash = hash_to(&case, last);
+            let (from, to) = (case.order[hash % 4], case.order[1..][hash % 3]);
+            (from != to).then_some((last, from, to))
+        });
+        assert_eq!(flows.on_route, 8);
+        let told: Vec<_> = flows
+            .list
+            .iter()
+            .map(|flow| {
+                let member = |of: &Option<paths::Named>| of.as_ref().unwrap().link().to_owned();
+                (flow.flow.clone(), member(&flow.from), member(&flow.to))
+            })
+            .collect();
+        let expected: Vec<_> = moved
+            .map(|(last, from, to)| {
+                let flow = format!("{SOURCE}:1000 -> 10.7.0.{last}:2049 tcp");
+                (flow, from.to_owned(), to.to_owned())
+            })
+            .collect();
+        assert_eq!(told, expected, "{policy}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 

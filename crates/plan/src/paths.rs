@@ -34,6 +34,16 @@ impl Place {
         }
     }
 
+    /// Whether both are one for packets to an address, which is the neighbour itself where there is no gateway: of a direct route's
+    /// nexthop a mirror tells it, and the kernel does not.
+    pub fn is_same_for(&self, other: &Place, dst: IpAddr) -> bool {
+        let full = |place: &Place| Place {
+            gateway: Some(place.gateway.unwrap_or(dst)),
+            ..*place
+        };
+        full(self) == full(other)
+    }
+
     /// `via G dev L member M`.
     pub fn text(&self, rib: &Rib) -> String {
         Named::of(self, rib).text()

@@ -24,8 +24,8 @@ const DOUBLED: u32 = 3;
 /// A connection that was made again.
 pub(crate) struct Made {
     pub stream: TcpStream,
-    /// The link that it goes out by.
-    pub link: Option<String>,
+    /// The way that it goes.
+    pub place: Option<Place>,
     /// The detour, to be kept as long as the connection.
     pub detour: Option<Rc<Detour>>,
 }
@@ -89,7 +89,7 @@ pub(crate) async fn again(
             Ok(stream) => {
                 return Ok(Made {
                     stream,
-                    link,
+                    place: places[i],
                     detour,
                 });
             }

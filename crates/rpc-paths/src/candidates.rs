@@ -30,6 +30,8 @@ pub(crate) struct Try {
     pub from: SocketAddr,
     /// The link that connections go out by.
     pub dev: String,
+    /// The neighbour there; none for a direct route.
+    pub gateway: Option<IpAddr>,
     /// The member of it that they leave by, where it is a bond, or a VLAN upon one, whose members are told apart.
     pub member: Option<String>,
 }
@@ -108,7 +110,7 @@ struct Out {
 impl Out {
     fn is_for(&self, place: &Place, from: SocketAddr, server: SocketAddr) -> bool {
         let ends = self.server == server.ip() && self.local.is_none_or(|local| local == from.ip());
-        ends && self.place == *place
+        ends && self.place.is_same_for(place, server.ip())
     }
 }
 
@@ -276,9 +278,14 @@ fn pair(
 
 /// The member of a bond that connections from a port leave by.
 fn member(rib: &Rib, leaving: &[Out], of: &Try) -> Option<String> {
+    let place = Place {
+        index: rib.link_named(&of.dev)?.index,
+        gateway: of.gateway,
+        member: None,
+    };
     let out = leaving
         .iter()
-        .find(|out| link_name(rib, out.place.index) == of.dev)?;
+        .find(|out| out.is_for(&place, of.from, of.server))?;
     let member = out.leaving.of_connection(of.from, of.server)?;
     Some(link_name(rib, member))
 }
@@ -306,6 +313,7 @@ fn planned(
             server,
             from: SocketAddr::new(c.from?, c.port),
             dev: c.path.dev,
+            gateway: c.path.via,
             member: c.path.member,
         })
     };
@@ -393,6 +401,7 @@ fn asked(
             server,
             from,
             dev,
+            gateway: said.gateway,
             member: None,
         });
     }
@@ -403,20 +412,20 @@ fn asked(
 mod tests {
     use std::collections::BTreeSet;
 
-    use raddle_rib::event::{Bond, Event, Link};
+    use raddle_rib::event::{Bond, Event, Link, Neighbour};
 
     use super::*;
     use crate::place::{Loads, least};
 
-    /// A bond of four with layer3+4, and what /sys says of it, in `sys`.
-    fn bond(sys: &Path) -> (Rib, Bonds) {
+    /// A bond of four with this policy, and what /sys says of it, in `sys`.
+    fn bond(sys: &Path, policy: u8) -> (Rib, Bonds) {
         let mut rib = Rib::detached();
         let mac = [2, 0, 0, 0, 2, 5];
         rib.apply(Event::Link(Link {
             kind: Some("bond".to_owned()),
             bond: Some(Bond {
                 mode: 4,
-                policy: 1,
+                policy,
                 by_traffic: false,
             }),
             ..Link::ethernet(5, "bond0", mac)
@@ -455,11 +464,12 @@ mod tests {
     #[test]
     fn four_connections_over_a_bond_of_four_go_out_by_four() {
         let sys = tempfile::tempdir().unwrap();
-        let (rib, bonds) = bond(sys.path());
+        let (rib, bonds) = bond(sys.path(), 1);
         let server: SocketAddr = "10.0.0.2:2049".parse().unwrap();
+        // As of a direct route, of which the kernel names no gateway.
         let place = Place {
             index: 5,
-            gateway: None,
+            gateway: Some(server.ip()),
             member: None,
         };
         let leaving = Leaving::by(&rib, &bonds, &place, &Traffic::connections(None, server));
@@ -474,6 +484,7 @@ mod tests {
             server,
             from: SocketAddr::new([10, 0, 0, 1].into(), port),
             dev: "bond0".to_owned(),
+            gateway: None,
             member: None,
         };
         let mut tries = Tries {
@@ -491,5 +502,49 @@ mod tests {
             *loads.entry(link.to_owned()).or_default() += 1;
         }
         assert!(loads.len() == 4 && loads.values().all(|load| *load == 2));
+    }
+
+    /// With layer2 the gateway's MAC address decides.
+    #[test]
+    fn two_gateways_on_one_bond_have_a_member_each() {
+        let sys = tempfile::tempdir().unwrap();
+        let (mut rib, bonds) = bond(sys.path(), 0);
+        let server: SocketAddr = "10.9.0.2:2049".parse().unwrap();
+        let gateways: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        for (gateway, last) in gateways.into_iter().zip(1..) {
+            rib.apply(Event::Neighbour(Neighbour {
+                index: 5,
+                dst: gateway,
+                mac: Some([2, 0, 0, 0, 9, last]),
+                state: 2,
+                flags: 0,
+                protocol: 0,
+            }));
+        }
+        let from = SocketAddr::new([10, 0, 0, 9].into(), 40000);
+        let place = |gateway| Place {
+            index: 5,
+            gateway: Some(gateway),
+            member: None,
+        };
+        let traffic = Traffic::connections(Some(from.ip()), server);
+        let out = |gateway| Out {
+            place: place(gateway),
+            server: server.ip(),
+            local: Some(from.ip()),
+            leaving: Leaving::by(&rib, &bonds, &place(gateway), &traffic),
+        };
+        let leaving: Vec<Out> = gateways.into_iter().map(out).collect();
+        let by = |gateway| {
+            let of = Try {
+                server,
+                from,
+                dev: "bond0".to_owned(),
+                gateway: Some(gateway),
+                member: None,
+            };
+            member(&rib, &leaving, &of).unwrap()
+        };
+        assert_ne!(by(gateways[0]), by(gateways[1]));
     }
 }

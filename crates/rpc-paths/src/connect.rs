@@ -23,11 +23,12 @@ use crate::error::{Error, Unplaced};
 use crate::follow::{Debounce, Follower};
 use crate::health::Health;
 use crate::place::{Loads, Pace};
-use crate::placing::Turn;
+use crate::placing::{Turn, name_of};
 use crate::resolve::{Addresses, PRIVILEGED, check_local};
 use crate::server::Server;
 use crate::show::called;
 use crate::suspects::Suspects;
+use raddle_plan::paths::Place;
 
 /// How long ports with known paths are taken for right when nothing is heard of changes.
 const FRESH: Duration = Duration::from_secs(10);
@@ -249,6 +250,14 @@ impl State {
         of.map_or(out, |of| of.dev.as_str()).to_owned()
     }
 
+    /// The link that a connection goes out by which is sent there: of a bond the member, as far as ports with known paths say it.
+    fn out_by(&self, service: usize, place: &Place, ends: (SocketAddr, SocketAddr)) -> String {
+        match self.found.borrow().get(&service) {
+            Some((_, tries)) => tries.out((place.index, place.gateway), ends),
+            None => name_of(place.index),
+        }
+    }
+
     /// The same port again, for calls that are held.
     async fn again(&self, wanted: Wanted, of: Again) -> io::Result<Connected> {
         let key = (wanted.service, wanted.number);
@@ -266,7 +275,9 @@ impl State {
         }
         Ok(Connected {
             stream: made.stream,
-            out: made.link,
+            out: made
+                .place
+                .map(|place| self.out_by(wanted.service, &place, (of.from, of.to))),
             back: None,
             attempts: 1,
             detour,

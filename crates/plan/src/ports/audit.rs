@@ -13,7 +13,7 @@ use raddle_sim::spread::Evenness;
 use serde::Serialize;
 
 use super::Error;
-use crate::bonds::{BondUse, Bonds, Differ, Fan, Traffic};
+use crate::bonds::{BondUse, Bonds, Differ, Fan, Traffic, is_by_destination};
 use crate::paths::{self, Choice, Named, Place};
 use crate::sockets::Sockets;
 
@@ -22,6 +22,9 @@ use crate::sockets::Sockets;
 pub struct Audit {
     /// The route.
     pub route: String,
+    /// The destination, where it decides by which members of bonds connections leave: then each has its own paths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<IpAddr>,
     /// The bonds that paths lead over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bonds: Vec<BondUse>,
@@ -31,6 +34,14 @@ pub struct Audit {
     pub evenness: Evenness,
     /// Paths that as many connections with random ports would use on average.
     pub random: f64,
+}
+
+impl Audit {
+    /// `ROUTE`, or `ROUTE to DST`.
+    pub(super) fn name(&self) -> String {
+        let to = self.to.map(|to| format!(" to {to}"));
+        format!("{}{}", self.route, to.unwrap_or_default())
+    }
 }
 
 /// A path and its connections.
@@ -51,7 +62,8 @@ pub struct Load {
 pub struct Audits(pub Vec<Audit>);
 
 /// Counts connections by route and path; only those to routes that `to` addresses use, if any are
-/// given. Routes with one path are left out.
+/// given. Routes with one path are left out; where the destination decides by which members of bonds connections leave, each
+/// destination counts as a route.
 ///
 /// # Errors
 /// Such an address has no path, or connections have no hash.
@@ -66,7 +78,7 @@ pub fn audit(
     for dst in to {
         wanted.push(key(&paths::needed(rib, "", &paths::packets_to(*dst))?));
     }
-    let mut routes: BTreeMap<String, Lying> = BTreeMap::new();
+    let mut routes: BTreeMap<(String, Option<IpAddr>), Lying> = BTreeMap::new();
     for socket in sockets {
         let Some(flow) = Flow::new(socket.local, socket.remote) else {
             continue;
@@ -80,8 +92,10 @@ pub fn audit(
         if !(wanted.is_empty() || wanted.contains(&name)) {
             continue;
         }
+        let mut hops = choice.hops.iter().map(Place::of);
+        let by_destination = hops.any(|hop| is_by_destination(rib, &hop, socket.remote));
         let lying = routes
-            .entry(name)
+            .entry((name, by_destination.then_some(socket.remote)))
             .or_insert_with(|| Lying::new(rib, bonds, &choice, flow));
         if lying.loads.len() < 2 {
             continue;
@@ -139,7 +153,7 @@ fn key(choice: &Choice) -> String {
     choice.route.dst.to_string()
 }
 
-fn one(rib: &Rib, route: String, lying: &Lying) -> Audit {
+fn one(rib: &Rib, (route, to): (String, Option<IpAddr>), lying: &Lying) -> Audit {
     let Lying { choice, fan, loads } = lying;
     let shares = fan.shares(&choice.layout.shares(), None);
     let paths: Vec<Load> = fan
@@ -156,6 +170,7 @@ fn one(rib: &Rib, route: String, lying: &Lying) -> Audit {
     let count: u64 = loads.iter().sum();
     Audit {
         route,
+        to,
         bonds: fan.bonds(),
         evenness: Evenness::of(loads.iter().map(|load| *load as f64), usable as u64),
         random: random_paths(usable, count as usize),

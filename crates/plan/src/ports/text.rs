@@ -196,7 +196,11 @@ impl fmt::Display for Audits {
                 out,
                 "{}: {count} connections on {} of {} paths (random ones: {:.1}), the fullest has {:.2} times \
                  the mean",
-                audit.route, even.used, even.paths, audit.random, even.imbalance
+                audit.name(),
+                even.used,
+                even.paths,
+                audit.random,
+                even.imbalance
             )?;
             audit
                 .bonds
@@ -225,7 +229,7 @@ impl Audits {
         let several = audits.len() > 1;
         let group = |audit: &Audit, load: &Load| {
             let label = match several {
-                true => format!("{}\n{}", load.path.link(), audit.route),
+                true => format!("{}\n{}", load.path.link(), audit.name()),
                 false => load.path.link().to_owned(),
             };
             let bar = ("connections".to_owned(), load.connections as f64);

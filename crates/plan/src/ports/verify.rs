@@ -51,7 +51,8 @@ pub struct Difference {
 /// Checks each connection.
 ///
 /// 1. By the state of now, it has to take the path that the certificate says: the nexthop, and the member of its bond where the
-///    certificate names one.
+///    certificate names one and it is known now. A bond of one active member, which the certificate has as one path, is the same
+///    path by another member.
 /// 2. The kernel has to agree (`RTM_GETROUTE`); about connections that are bound to no address it is asked
 ///    twice, as by a socket: the second time with the source that the first answer names. It takes a question about IPv4 for a packet, and one about
 ///    IPv6 for a sender's flow; where the hash policy tells the two apart (2 and 3), it is asked, and has
@@ -111,7 +112,9 @@ pub fn verify(
     let (ours, kernels) = (way(hashing.as_ref()), way(asked.as_ref()));
     let now = |value: u32| {
         let (hop, flow) = ours.taken(value)?;
-        fan.places().get(fan.flow(Some(hop), &flow, None)?).copied()
+        let path = fan.flow(Some(hop), &flow, None);
+        let known = path.and_then(|path| fan.places().get(path));
+        Some((*known.or(hops.get(hop))?, fan.has_backups(hop)))
     };
     let by_kernel = |value: u32| {
         let (hop, _) = kernels.taken(value)?;
@@ -122,6 +125,7 @@ pub fn verify(
             .as_ref()
             .is_some_and(|hashing| hashing.is_brought(flow))
     };
+    let paths: Vec<&Named> = certificate.paths.iter().map(|of| &of.path).collect();
     let mut used = BTreeSet::new();
     let mut differ = Vec::new();
     let mut agree = 0;
@@ -129,10 +133,14 @@ pub fn verify(
         let now = now(connection.value);
         let query = query(certificate, connection, index);
         let said = ask(socket, planned.dst, query, certificate.is_unbound())?;
-        let same = now.is_some_and(|now| path.is(&Named::of(&now, rib)));
+        let same =
+            now.is_some_and(|(now, backups)| is_same(&paths, path, &Named::of(&now, rib), backups));
+        let now = now.map(|(now, _)| now);
         let agrees = said
             .as_ref()
-            .is_ok_and(|said| by_kernel(connection.value) == Some(*said));
+            .ok()
+            .zip(by_kernel(connection.value))
+            .is_some_and(|(said, of)| of.is_same_for(said, planned.dst));
         if same && agrees {
             agree += 1;
             used.extend(now.map(|now| (now.index, now.gateway, now.member)));
@@ -156,6 +164,20 @@ pub fn verify(
         differ,
         changed: changed(certificate, rib, algo, &fan.bonds()),
     })
+}
+
+/// Rule 1 of [`verify`]: whether the path that a connection takes now is the planned one of `paths`; `backups`: over a bond of one
+/// active member.
+fn is_same(paths: &[&Named], planned: &Named, now: &Named, backups: bool) -> bool {
+    let nexthop = |path: &Named| Named {
+        member: None,
+        ..path.clone()
+    };
+    let other = |path: &&Named| *path != planned && nexthop(path) == nexthop(planned);
+    match now.member.is_none() || (backups && !paths.iter().any(other)) {
+        true => nexthop(planned).is(now),
+        false => planned.is(now),
+    }
 }
 
 /// A connection of a certificate, but for what differs between them.
@@ -301,4 +323,30 @@ fn changed(
         }
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_not_known_or_took_over_is_no_other_path() {
+        let by = |dev: &str, member: Option<&str>| Named {
+            dev: dev.to_owned(),
+            via: None,
+            member: member.map(str::to_owned),
+        };
+        let (first, second) = (by("bond0", Some("m1")), by("bond0", Some("m2")));
+        let (unknown, other) = (by("bond0", None), by("eth0", None));
+        let several = [&first, &second];
+        for now in [&first, &unknown] {
+            assert!(is_same(&several, &first, now, false));
+        }
+        assert!(!is_same(&several, &first, &second, false));
+        assert!(!is_same(&several, &first, &other, false));
+        // One path, whose backup is active now; several are not those of such a bond.
+        assert!(is_same(&[&first, &other], &first, &second, true));
+        assert!(!is_same(&several, &first, &second, true));
+        assert!(!is_same(&[&first], &first, &second, false));
+    }
 }

@@ -97,12 +97,9 @@ pub fn answer(
         report.forced = matches!(kind, Some(NexthopKind::Resilient { unbalanced_timer, .. }) if *unbalanced_timer != 0);
     }
     if let Some(samples) = samples {
-        let side = |rib, algo, fan| flows::Side { rib, algo, fan };
-        let sides = (
-            side(rib, algo, fans.0),
-            side(&scratch.rib, algo_then, fans.1),
-        );
-        let flows = flows::compare(&case, sides, question, &before, samples)?;
+        let side = |rib, algo| flows::Side { rib, algo };
+        let sides = (side(rib, algo), side(&scratch.rib, algo_then));
+        let flows = flows::compare(&case, sides, (bonds, traffic), question, &before, samples)?;
         report.flows = Some(flows);
     }
     report.budget = budget;
