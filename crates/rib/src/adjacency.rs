@@ -223,7 +223,9 @@ impl Adjacencies {
     /// Brings these adjacencies up to date in the image, those as well that [`Memory::punt_link`] has punted.
     pub(crate) fn refresh(&mut self, numbers: &[u32], at: &Publish<'_>) {
         let mut rewrites = Vec::new();
-        for &number in numbers {
+        // Once each: what is held would be taken for written the second time.
+        let numbers: BTreeSet<u32> = numbers.iter().copied().collect();
+        for number in numbers {
             let Some(entry) = self.entries.get_mut(&number) else {
                 continue;
             };
