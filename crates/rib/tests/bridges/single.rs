@@ -1,6 +1,9 @@
 //! What is forwarded by bridges and macvlans, one case after the other.
 
-use raddle_image::{LinkEntry, Reason, Vlan, link_flags};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use raddle_image::{LinkEntry, Memory, Reason, Vlan, link_flags};
 use raddle_rib::Rib;
 use raddle_rib::event::{Bridge, BridgePort, Event, FdbEntry, Link, Macvlan, Neighbour, PortVlan};
 
@@ -130,6 +133,32 @@ fn hosts_move_between_the_ports_of_a_bridge() {
     rib.apply(Event::LinkGone(21));
     rib.commit();
     assert_eq!(all(&rib), [[None; 3], here]);
+}
+
+/// A host that moves between ports, and of which its neighbour tells as well: nobody is sent by what is not written yet.
+#[test]
+fn an_adjacency_that_two_things_tell_of_is_written_once() {
+    let image: Arc<OnceLock<Arc<Memory>>> = Arc::default();
+    let sent_meanwhile = Arc::new(Mutex::new(Vec::new()));
+    let (memory, seen) = (Arc::clone(&image), Arc::clone(&sent_meanwhile));
+    let mut rib = started(move || {
+        let all = memory.get().into_iter().flat_map(|memory| {
+            let numbers = 0..memory.adjacencies_used.load(Ordering::Acquire) as u32;
+            numbers.map(|number| memory.adjacency(number))
+        });
+        let by_bridge = all.filter(|adjacency| adjacency.index == 10 && adjacency.forwards());
+        seen.lock().unwrap().extend(by_bridge);
+    });
+    rib.apply(neighbour(10));
+    rib.commit();
+    assert_eq!(sent(&rib, 10), Ok((1, vec![], 1500)));
+    assert!(image.set(Arc::clone(rib.memory())).is_ok());
+    rib.apply(fdb(0, HOST, 2));
+    rib.apply(Event::NeighbourGone(10, gateway(10)));
+    rib.apply(neighbour(10));
+    rib.commit();
+    assert_eq!(sent(&rib, 10), Ok((2, vec![], 1500)));
+    assert_eq!(*sent_meanwhile.lock().unwrap(), []);
 }
 
 /// What leaves by a port that is lost is punted at once, by who hears of it first, and by the mirror, whatever is between.
