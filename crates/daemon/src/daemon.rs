@@ -132,14 +132,19 @@ fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> boo
     begins || known == Some(link) && carries(link.index)
 }
 
-/// Whether frames of a link have tags that matter, whatever is forwarded from: there are VLANs of this namespace upon it, or it is a port of
-/// a bridge.
+/// Whether frames of a link have tags that matter, whatever is forwarded from: there are VLANs of this namespace upon it, or upon the bridge
+/// that it is a port of, or that filters them.
 fn carries_tags(rib: &Rib, index: u32) -> bool {
     let bridge = rib
         .link(index)
         .and_then(|link| bridge_of(link, |of| rib.link(of)));
+    let filters = |bridge: &Link| bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
+    if bridge.is_some_and(filters) {
+        return true;
+    }
     let lower = |link: &Link| link.lower.filter(|_| link.is_vlan());
-    bridge.is_some() || rib.links().filter_map(lower).any(|lower| lower == index)
+    let matters = |lower: u32| lower == index || bridge.is_some_and(|of| of.index == lower);
+    rib.links().filter_map(lower).any(matters)
 }
 
 impl Daemon {

@@ -27,8 +27,8 @@ pub(super) struct Asked<'a> {
 }
 
 /// Which links have to be asked, where packets that are forwarded from come in by `wires`: those that have a VLAN upon them, in
-/// whatever network namespace, and the ports of bridges, which take in all VLANs (`br_manage_promisc`: where a bridge filters none, their
-/// filters are off); the members of a bond in its place. Another link without VLANs is not asked.
+/// whatever network namespace, and the ports of a bridge that filters VLANs, or has one upon it; the members of a bond in its place. A
+/// link without VLANs is not asked.
 pub(super) fn to_ask<'a>(
     scene: &'a Scene,
     wires: &BTreeMap<u32, String>,
@@ -43,11 +43,11 @@ pub(super) fn to_ask<'a>(
         }
         let bridge = bridge_of(link, find)?;
         let filters = bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
-        Some(match vlan(bridge.index) {
-            Some(vlan) => format!("frames of {vlan}, which is upon {},", bridge.name),
-            None if filters => format!("tagged frames, which {} filters,", bridge.name),
-            None => format!("tagged frames, which {} takes in,", bridge.name),
-        })
+        match vlan(bridge.index) {
+            Some(vlan) => Some(format!("frames of {vlan}, which is upon {},", bridge.name)),
+            None if filters => Some(format!("tagged frames, which {} filters,", bridge.name)),
+            None => None,
+        }
     };
     let is_wire = |link: &&Link| {
         let is_one = link.bond.is_none() && !is_upon_others(link);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_bridges_are_asked() {
+    fn ports_are_asked_where_their_bridge_goes_by_tags() {
         let bridge = |filters_vlans| Link {
             kind: Some("bridge".into()),
             bridge: Some(Bridge {
@@ -331,13 +331,7 @@ mod tests {
             let words = |it: &Asked<'_>| format!("{}: {}", it.link.name, it.whose);
             asked.iter().map(words).collect()
         };
-        assert_eq!(
-            asked(false, &[]),
-            [
-                "p: tagged frames, which br0 takes in,",
-                "m: tagged frames, which br0 takes in,"
-            ]
-        );
+        assert_eq!(asked(false, &[]), [""; 0]);
         assert_eq!(
             asked(true, &[]),
             [
