@@ -184,6 +184,11 @@ impl World {
             .args(["peer", "name", "direct", "netns", &router])
             .status();
         assert!(created.unwrap().success());
+        // Else its frames might lack their tags, and a bridge takes nothing from such a port.
+        self.node(
+            "source",
+            "ethtool -K direct txvlan off tx-vlan-stag-hw-insert off",
+        );
         self.node("source", "ip link set direct up");
         self.ip("link set direct up");
         self.frame_macs = ["router", "source"].map(|node| {

@@ -132,19 +132,13 @@ fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> boo
     begins || known == Some(link) && carries(link.index)
 }
 
-/// Whether frames of a link have tags that matter, whatever is forwarded from: there are VLANs of this namespace upon it, or upon the bridge
-/// that it is a port of, or that filters them.
+/// Whether frames of a link have tags that matter, whatever is forwarded from: it is a port of a bridge, or there are VLANs of this
+/// namespace upon it.
 fn carries_tags(rib: &Rib, index: u32) -> bool {
-    let bridge = rib
-        .link(index)
-        .and_then(|link| bridge_of(link, |of| rib.link(of)));
-    let filters = |bridge: &Link| bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
-    if bridge.is_some_and(filters) {
-        return true;
-    }
-    let lower = |link: &Link| link.lower.filter(|_| link.is_vlan());
-    let matters = |lower: u32| lower == index || bridge.is_some_and(|of| of.index == lower);
-    rib.links().filter_map(lower).any(matters)
+    let link = rib.link(index);
+    let is_port = link.is_some_and(|link| bridge_of(link, |of| rib.link(of)).is_some());
+    let is_below = |link: &Link| link.is_vlan() && link.lower == Some(index);
+    is_port || rib.links().any(is_below)
 }
 
 impl Daemon {
@@ -451,34 +445,30 @@ mod tests {
     }
 
     #[test]
-    fn ports_carry_the_tags_of_their_bridge() {
+    fn ports_of_bridges_carry_tags() {
         let mut rib = Rib::detached();
-        let bridge = |filters_vlans| Link {
-            bridge: Some(Bridge {
-                filters_vlans,
-                protocol: 0x8100,
-                is_special: false,
-            }),
+        let bridge = Link {
+            bridge: Some(Bridge::default()),
             ..Link::ethernet(2, "br0", [2; 6])
         };
-        let port = Link {
-            master: Some(2),
+        let port = |master| Link {
+            master,
             ..Link::ethernet(3, "e0", [2; 6])
         };
-        let vlan = Link {
+        let vlan = |lower| Link {
             kind: Some("vlan".to_owned()),
-            lower: Some(2),
-            ..Link::ethernet(4, "br0.5", [2; 6])
+            lower: Some(lower),
+            ..Link::ethernet(4, "v", [2; 6])
         };
-        for link in [bridge(false), port] {
+        for link in [bridge, port(Some(2))] {
             rib.apply(Event::Link(link));
         }
-        assert!(!carries_tags(&rib, 3));
-        rib.apply(Event::Link(vlan));
+        assert!(carries_tags(&rib, 3) && !carries_tags(&rib, 2));
+        rib.apply(Event::Link(vlan(2)));
         assert!(carries_tags(&rib, 3) && carries_tags(&rib, 2));
-        rib.apply(Event::LinkGone(4));
+        rib.apply(Event::Link(port(None)));
         assert!(!carries_tags(&rib, 3));
-        rib.apply(Event::Link(bridge(true)));
+        rib.apply(Event::Link(vlan(3)));
         assert!(carries_tags(&rib, 3) && !carries_tags(&rib, 2));
     }
 }

@@ -27,8 +27,10 @@ pub(super) struct Asked<'a> {
 }
 
 /// Which links have to be asked, where packets that are forwarded from come in by `wires`: those that have a VLAN upon them, in
-/// whatever network namespace, and the ports of a bridge that filters VLANs, or has one upon it; the members of a bond in its place. A
-/// link without VLANs is not asked.
+/// whatever network namespace, and every port of a bridge; the members of a bond in its place. Other links without VLANs are not asked.
+///
+/// A bridge takes tagged frames in whatever it does with them: where it filters no VLANs and has none upon it, those to its own MAC
+/// address come up to it and are dropped there. Without its tag such a frame would be forwarded.
 pub(super) fn to_ask<'a>(
     scene: &'a Scene,
     wires: &BTreeMap<u32, String>,
@@ -42,12 +44,10 @@ pub(super) fn to_ask<'a>(
             return Some(format!("frames of {vlan}, which is upon it,"));
         }
         let bridge = bridge_of(link, find)?;
-        let filters = bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
-        match vlan(bridge.index) {
-            Some(vlan) => Some(format!("frames of {vlan}, which is upon {},", bridge.name)),
-            None if filters => Some(format!("tagged frames, which {} filters,", bridge.name)),
-            None => None,
-        }
+        Some(match vlan(bridge.index) {
+            Some(vlan) => format!("frames of {vlan}, which is upon {},", bridge.name),
+            None => format!("tagged frames, which {} takes in,", bridge.name),
+        })
     };
     let is_wire = |link: &&Link| {
         let is_one = link.bond.is_none() && !is_upon_others(link);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_asked_where_their_bridge_goes_by_tags() {
+    fn ports_of_bridges_are_asked() {
         let bridge = |filters_vlans| Link {
             kind: Some("bridge".into()),
             bridge: Some(Bridge {
@@ -331,14 +331,15 @@ mod tests {
             let words = |it: &Asked<'_>| format!("{}: {}", it.link.name, it.whose);
             asked.iter().map(words).collect()
         };
-        assert_eq!(asked(false, &[]), [""; 0]);
-        assert_eq!(
-            asked(true, &[]),
-            [
-                "p: tagged frames, which br0 filters,",
-                "m: tagged frames, which br0 filters,"
-            ]
-        );
+        for filters in [false, true] {
+            assert_eq!(
+                asked(filters, &[]),
+                [
+                    "p: tagged frames, which br0 takes in,",
+                    "m: tagged frames, which br0 takes in,"
+                ]
+            );
+        }
         assert_eq!(
             asked(false, &[(2, "br0.5")]),
             [
