@@ -2,10 +2,12 @@
 //! forwarding has a deadline.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use raddle_e2e::{Crafted, Daemon, Outcome, World, frame, readable_raddle, root, within};
+use raddle_e2e::frame::Flow;
+use raddle_e2e::{Arrival, Crafted, Daemon, Outcome, World, frame, readable_raddle, root, within};
 use serde_json::Value;
 
 /// A generous limit: machines are busy.
@@ -145,6 +147,78 @@ fn programs_that_are_kept_go_around_no_rule() {
     });
     daemon.terminate();
     let _ = world.raddle(&["detach"]);
+}
+
+/// Changes a route so often, and in so many words, that the mirror's buffer for notifications overflows while nobody reads them: they take
+/// some 1280 bytes of 128 MiB each.
+fn flood(world: &World) {
+    let line = |hops| {
+        let hops = " nexthop via 10.2.1.2".repeat(hops);
+        format!("route replace 10.77.0.0/16{hops}\n")
+    };
+    // One that changes nothing is told to nobody.
+    let both = line(31) + &line(32);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for _ in 0..65_000 {
+        file.write_all(both.as_bytes()).unwrap();
+    }
+    world.ip(&format!("-batch {}", file.path().display()));
+}
+
+/// What no longer fits into the buffer are the latest changes: those that what is there is forwarded by, though the deadline is far.
+#[test]
+fn nothing_goes_by_what_lost_notifications_have_changed() {
+    if !root("nothing_goes_by_what_lost_notifications_have_changed") {
+        return;
+    }
+    // Until the stopped daemon has a processor again.
+    const WAKING: Duration = Duration::from_millis(300);
+    let world = World::new("lostnews", 2);
+    let send_by = |n: u32| world.ip(&format!("route replace 172.20.1.0/24 via 10.2.{n}.2"));
+    send_by(1);
+    let flows = (0..32).map(|n| Flow {
+        src: [10, 1, 1, 2].into(),
+        dst: [172, 20, 1, 9].into(),
+        proto: 17,
+        sport: 20_000 + n,
+        dport: 30_000,
+    });
+    let frames = world.frames(&flows.collect::<Vec<_>>());
+    let arrive_by = |n: u32| {
+        let arrivals = world.transmit(&frames);
+        let by = |arrival: &&Arrival| arrival.link == world.out(n);
+        arrivals.iter().flatten().filter(by).count()
+    };
+    let daemon = Daemon::start(&world, &["--deadline", "60"]);
+    let forwards = |n: u32| {
+        let before = daemon.forwarded();
+        within(LIMIT, || match (arrive_by(n), daemon.forwarded()) {
+            (32, now) if now >= before + 32 => Ok(()),
+            other => Err(format!("{other:?} of 32 packets by {n}")),
+        });
+    };
+    forwards(1);
+    daemon.suspend();
+    flood(&world);
+    send_by(2);
+    assert_eq!(arrive_by(1), 32, "it cannot know");
+    daemon.resume();
+    let resumed = Instant::now();
+    let mut last = Duration::ZERO;
+    while resumed.elapsed() < 10 * WAKING {
+        let sent = resumed.elapsed();
+        if arrive_by(1) > 0 {
+            last = sent;
+        }
+    }
+    eprintln!("packets passed for {last:?} after the daemon went on");
+    assert!(last <= WAKING, "packets passed for {last:?}");
+    forwards(2);
+    let status = daemon.status();
+    assert!(status["mirror"]["overruns"].as_u64() > Some(0), "{status}");
+    assert_eq!(status["state"], "forwarding", "{status}");
+    assert_eq!(status["deadline"]["lapses"], 0, "{status}");
+    daemon.terminate();
 }
 
 /// IPv4 frames of these as first fragments, whose other fragments never come.

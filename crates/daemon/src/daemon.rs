@@ -49,6 +49,17 @@ const QUESTIONS_MOST: usize = 16;
 /// How long a request may wait.
 const ANSWER: Duration = Duration::from_millis(50);
 
+/// How far what the kernel has told is in the image. Nothing is forwarded before it is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// None of it was lost.
+    Whole,
+    /// Some was: what is forwarded by may have changed since.
+    Lost,
+    /// Everything has been read again, and is to be published.
+    ReadAgain,
+}
+
 /// A running daemon.
 pub(super) struct Daemon {
     pub(super) config: Config,
@@ -99,6 +110,7 @@ pub(super) struct Daemon {
     look_again: bool,
     /// Frames of VLANs may look untagged, for all that is known: nothing is forwarded.
     tags_doubted: bool,
+    news: News,
     /// What the image had too little of at the last commit.
     pub(super) lacks: BTreeSet<Lack>,
     /// Settings of the namespace changed.
@@ -258,6 +270,11 @@ impl Daemon {
                 count += 1;
             }
         })?;
+        if batch.overrun {
+            rib.memory().doubt();
+            self.guard.forgo(now());
+            self.news = News::Lost;
+        }
         if moved {
             self.mirror.doubt_fdb();
         }
@@ -287,6 +304,7 @@ impl Daemon {
         if batch.recovered {
             // Links that were lost and came back in what was thrown away are punted, and nothing tells of them.
             rib.refresh();
+            self.news = News::ReadAgain;
         }
         self.lag.heard(batch.since);
         let fpm = match &mut self.fpm {
@@ -338,6 +356,11 @@ impl Daemon {
 
     fn publish(&mut self) {
         let commit = self.rib.commit();
+        if self.news == News::ReadAgain {
+            self.news = News::Whole;
+            self.guard.hasten();
+            tracing::info!("everything has been read again");
+        }
         self.lag.published();
         self.srv6.carry_out(&self.engine, &self.rib);
         self.commits += 1;
@@ -363,6 +386,18 @@ impl Daemon {
             took = ?self.last_commit.took,
             "published"
         );
+    }
+
+    /// Why nothing is forwarded at all, if it is so.
+    pub(super) fn held_because(&self) -> Option<String> {
+        match (&self.held, self.news) {
+            (Some(why), _) => Some(why.clone()),
+            (None, News::Lost | News::ReadAgain) => Some(
+                "notifications of the kernel were lost, and everything is being read again"
+                    .to_owned(),
+            ),
+            (None, News::Whole) => None,
+        }
     }
 
     fn counters(&self) -> raddle_xdp::Counters {

@@ -11,7 +11,8 @@
 //!    look prolongs nothing.
 //! 4. The thread that looks is the one that prolongs, and the one that publishes what the kernel says: when it
 //!    hangs, is stopped or gets no processor, nobody prolongs for it.
-//! 5. A deadline that passed before it was prolonged is counted, and told.
+//! 5. A deadline that passed before it was prolonged is counted, and told; but not one that was given up before, because what programs
+//!    forward by was known to be wrong.
 
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,13 @@ impl Guard {
         ))
     }
 
+    /// At `now` the image was doubted until the next prolongation, which may take its time: that is no lapse (rule 5).
+    pub(super) fn forgo(&mut self, now: u64) {
+        if now <= self.deadline {
+            self.deadline = PASSED;
+        }
+    }
+
     /// Until when programs may forward.
     pub(super) fn deadline(&self) -> u64 {
         self.deadline
@@ -134,6 +142,21 @@ mod tests {
         let late = guard.prolong(11 * SECOND, 71 * SECOND).unwrap();
         assert_eq!(late, Duration::from_secs(61));
         assert!(guard.deadline() < 71 * SECOND);
+        assert_eq!(guard.lapses(), 1);
+    }
+
+    #[test]
+    fn a_deadline_that_was_given_up_is_no_lapse() {
+        let mut guard = Guard::new(2);
+        guard.prolong(10 * SECOND, 10 * SECOND);
+        guard.forgo(12 * SECOND);
+        assert_eq!(guard.deadline(), PASSED);
+        assert_eq!(guard.prolong(70 * SECOND, 71 * SECOND), None);
+        assert_eq!((guard.deadline(), guard.lapses()), (72 * SECOND, 0));
+        // It had passed already.
+        guard.forgo(73 * SECOND);
+        let late = guard.prolong(74 * SECOND, 75 * SECOND);
+        assert_eq!(late, Some(Duration::from_secs(5)));
         assert_eq!(guard.lapses(), 1);
     }
 

@@ -60,16 +60,16 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         text: finding.to_string(),
         finding: finding.clone(),
     });
+    let held_because = daemon.held_because();
     let raise = daemon.lacks.iter().filter_map(|lack| lack.key());
     Status {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: daemon.started.elapsed().as_secs(),
-        state: match daemon.held {
+        state: match held_because {
             None => State::Forwarding,
             Some(_) => State::Held,
         },
-        held_because: daemon.held.clone(),
         on_exit: format!("{:?}", daemon.config.on_exit).to_lowercase(),
         deadline: Deadline {
             seconds: daemon.config.deadline,
@@ -84,10 +84,11 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         warnings: warnings.collect(),
         lost: daemon.losses.by_link(),
         lost_not_counted: daemon.losses.not_counted(),
-        punted: match daemon.held {
+        punted: match held_because {
             None => daemon.punted.clone(),
             Some(_) => Vec::new(),
         },
+        held_because,
         settings: *daemon.rib.settings(),
         hash_key: daemon.rib.key_kind(),
         hash_seed_can_be_set: seed::can_be_set(),

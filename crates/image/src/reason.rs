@@ -82,8 +82,8 @@ reasons! {
          a change of routing rules, firewalls or links",
         "where it goes on: name the link with `--link`, or turn forwarding on";
     Held = 2, "held", Punt,
-        "raddle has been told to keep out: a firewall rule appeared, no daemon keeps the image in \
-         step, or it is being written",
+        "raddle has been told to keep out: a firewall rule appeared, notifications were lost, no \
+         daemon keeps the image in step, or it is being written",
         "`raddle status` says why";
     NotIp = 3, "not-ip", Punt,
         "neither IPv4 nor IPv6: ARP, LLDP, MPLS, ...",

@@ -12,8 +12,8 @@ use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
-use super::Daemon;
 use super::tend::{Srv6, attach, loses_buffers, mode_for, send_through_all};
+use super::{Daemon, News};
 use crate::Error;
 use crate::config::{Config, OnExit, Seed, algo_rules};
 use crate::expiry::Expiry;
@@ -280,6 +280,10 @@ impl Daemon {
     }
 
     fn ready(config: Config, started: Instant, engine: Engine, ready: Prepared) -> Daemon {
+        let news = match ready.mirror.lacks_notifications() {
+            true => News::Lost,
+            false => News::Whole,
+        };
         Daemon {
             guard: Guard::new(config.deadline),
             standing: Standing::default(),
@@ -311,6 +315,7 @@ impl Daemon {
             veths: crate::veths::Watch::default(),
             try_room: false,
             tags_doubted: false,
+            news,
             look_again: false,
             new_settings: false,
             no_key: ready.no_key,

@@ -10,7 +10,7 @@ use raddle_rib::Rib;
 use raddle_rib::event::{Link, NUD_STALE};
 use raddle_xdp::{AttachedMode, Engine, Srv6Programs};
 
-use super::Daemon;
+use super::{Daemon, News};
 use crate::Error;
 use crate::config::{Config, Mode};
 use crate::kept::now;
@@ -262,6 +262,8 @@ impl Daemon {
         if (replans && self.rib.is_dirty()) || try_room {
             self.publish();
         }
+        // That may have made it whole.
+        seen &= self.news == News::Whole;
         self.rib.commit_firewall() && seen
     }
 

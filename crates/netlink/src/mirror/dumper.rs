@@ -43,7 +43,7 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
                     queue.push(Report::Failed(error));
                     return;
                 }
-                queue.run_end(start.elapsed());
+                queue.run_end(start.elapsed(), wanted.is_everything());
             }
         }
     }

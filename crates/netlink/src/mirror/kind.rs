@@ -229,6 +229,11 @@ impl Wanted {
         self.kinds.is_empty() && self.groups.is_empty()
     }
 
+    /// Whether nothing is left out.
+    pub(super) fn is_everything(&self) -> bool {
+        self.kinds == Kinds::ALL
+    }
+
     /// In dump order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Dumped> {
         Kind::ALL.into_iter().flat_map(|kind| {
@@ -313,5 +318,8 @@ mod tests {
         let mut many = Wanted::default();
         (0..=MANY_GROUPS as u32).for_each(|group| many.add(Wanted::buckets_of(group)));
         assert_eq!(dumps(&many), [buckets]);
+        assert!(!many.is_everything());
+        many.add(Kinds::ALL.into());
+        assert!(many.is_everything() && dumps(&many).len() == Kind::ALL.len());
     }
 }

@@ -90,11 +90,12 @@ pub struct Batch {
     pub events: u64,
     /// Inside of a sweep: objects not yet mentioned may turn out to be gone.
     pub sweeping: bool,
-    /// Notifications were lost; a sweep of everything follows.
+    /// Notifications were lost; a sweep of everything follows. Where many wait behind those, it is said before they are handed on, and
+    /// again behind them.
     pub overrun: bool,
     /// A run of dumps (the initial one, or one that was ordered) came to its end.
     pub settled: bool,
-    /// After notifications were lost, everything has been read again.
+    /// After notifications were lost, everything has been read again, and none was lost since.
     pub recovered: bool,
     /// When the first of the notifications in it arrived.
     pub since: Option<Instant>,
@@ -287,10 +288,14 @@ impl Mirror {
                     self.notifications(&buffer, arrived, &mut sink);
                     self.queue.give_back(buffer);
                 }
+                Report::Losing => {
+                    (overrun, recovered) = (true, false);
+                    (self.lost, self.recovering) = (true, false);
+                }
                 Report::Lost => {
                     tracing::warn!("notifications were lost; reading everything again");
                     self.stats.overruns += 1;
-                    overrun = true;
+                    (overrun, recovered) = (true, false);
                     (self.lost, self.recovering) = (true, false);
                     self.queue.want_settings();
                     self.queue.want(Kinds::ALL);
@@ -308,10 +313,11 @@ impl Mirror {
                     self.queue.give_back(buffer);
                 }
                 Report::DumpEnd(dumped, quality) => self.dump_end(dumped, quality, &mut sink),
-                Report::RunEnd => {
+                Report::RunEnd(everything) => {
                     self.stats.runs += 1;
                     settled = true;
-                    recovered |= std::mem::take(&mut self.recovering);
+                    // One that was ordered for something else does not make good what was lost.
+                    recovered |= everything && std::mem::take(&mut self.recovering);
                 }
                 Report::KernelHosts(hosts) => sink(Event::KernelHosts(hosts)),
                 Report::Sysctls(sysctls, began) => self.sysctls(sysctls, began, &mut sink),
@@ -328,6 +334,11 @@ impl Mirror {
         batch.recovered = recovered;
         batch.since = since;
         Ok(batch)
+    }
+
+    /// Whether notifications were lost, and not everything has been read again since.
+    pub fn lacks_notifications(&self) -> bool {
+        self.lost || self.recovering
     }
 
     /// Orders a dump of IPv6 routes, which [`Mirror::poll`] tells: the kernel announces neither that one has expired

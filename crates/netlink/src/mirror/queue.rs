@@ -36,6 +36,8 @@ const REST: u32 = 4;
 pub(super) enum Report {
     /// Notifications, in order, and when the first of them arrived.
     Notifications(Vec<u8>, Instant),
+    /// Some are being lost: told as soon as it is known, before those that are still there are received.
+    Losing,
     /// Notifications were lost before this point.
     Lost,
     /// A dump of these begins, or begins anew.
@@ -44,8 +46,8 @@ pub(super) enum Report {
     DumpChunk(Vec<u8>, Instant),
     /// It is complete.
     DumpEnd(Dumped, Dump),
-    /// All dumps that one order asked for are complete.
-    RunEnd,
+    /// All dumps that one order asked for are complete; whether these were all that there are.
+    RunEnd(bool),
     /// Settings read from `/proc/sys`, and when reading those of devices began.
     Sysctls(Sysctls, Instant),
     /// Those of one device.
@@ -219,11 +221,11 @@ impl Queue {
         }
     }
 
-    /// An order for dumps is done; it took this long.
-    pub(super) fn run_end(&self, took: Duration) {
+    /// An order for dumps, of everything or not, is done; it took this long.
+    pub(super) fn run_end(&self, took: Duration, everything: bool) {
         let mut state = self.lock();
         state.not_before = Some(Instant::now() + took * REST);
-        self.push_locked(&mut state, Report::RunEnd);
+        self.push_locked(&mut state, Report::RunEnd(everything));
     }
 
     pub(super) fn stop(&self) {

@@ -78,7 +78,11 @@ fn empty(
                     buffer.resize(buffer.len().next_multiple_of(4), 0);
                 }
                 Ok(None) => more = false,
-                Err(Error::Overrun | Error::Oversized(_)) => whole = false,
+                Err(Error::Overrun | Error::Oversized(_)) => {
+                    if std::mem::take(&mut whole) {
+                        queue.push(Report::Losing);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
