@@ -185,7 +185,10 @@ fn what_a_driver_loses_is_told() {
     });
     assert_eq!(daemon.forwarded(), 5, "they count as forwarded");
     let said = world.raddle(&["status"]).stdout;
-    let expected = format!("LOST: 5 packet(s) that were to leave by {};", world.out(1));
+    let expected = format!(
+        "LOST: 5 packet(s) that XDP programs sent to {};",
+        world.out(1)
+    );
     assert!(said.contains(&expected), "{said}");
     let found = world.raddle(&["doctor", "--only", "redirects-lost"]);
     assert_eq!(found.code, Some(1), "{found:?}");

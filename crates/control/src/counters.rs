@@ -100,7 +100,7 @@ pub struct LinkLoss {
     pub lost: u64,
     /// Packets that came in by it, on which an XDP program has failed.
     pub aborted: u64,
-    /// The kernel's error of the last that was to leave; none where the driver had no room for it.
+    /// The kernel's error of the last that was to leave; none where the driver did not take it without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
@@ -110,7 +110,7 @@ impl LinkLoss {
     pub fn why(&self) -> String {
         match self.errno {
             Some(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
-            None => "its driver had no room".to_owned(),
+            None => "its driver did not take it".to_owned(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is lost behind the engine's verdict, by the names of links.
+//! What is lost of what XDP programs have sent to links, raddle's or others, by the names of these links.
 
 use std::collections::{BTreeMap, HashMap};
 

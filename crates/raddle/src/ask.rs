@@ -284,7 +284,7 @@ fn status_lost(out: &mut String, status: &Status) {
             let (lost, why) = (of.lost, of.why());
             let _ = writeln!(
                 out,
-                "  LOST: {lost} packet(s) that were to leave by {dev}; of the last: {why}"
+                "  LOST: {lost} packet(s) that XDP programs sent to {dev}; of the last: {why}"
             );
         }
         if of.aborted > 0 {
@@ -462,8 +462,8 @@ mod tests {
         };
         assert_eq!(
             said(vec![of("eth0", 3, 0, Some(6)), of("", 1, 2, None)], None),
-            "  LOST: 3 packet(s) that were to leave by eth0; of the last: No such device or address (os error 6)\n  \
-             LOST: 1 packet(s) that were to leave by links that have gone; of the last: its driver had no room\n  \
+            "  LOST: 3 packet(s) that XDP programs sent to eth0; of the last: No such device or address (os error 6)\n  \
+             LOST: 1 packet(s) that XDP programs sent to links that have gone; of the last: its driver did not take it\n  \
              LOST: 2 packet(s) that came in by links that have gone: an XDP program has failed on them\n"
         );
         assert_eq!(

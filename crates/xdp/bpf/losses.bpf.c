@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Counts what is lost behind the engine's verdict, by link: tracepoints tell it, and nothing else does for all drivers.
+ * Counts what is lost of what XDP programs have sent to links, by link: tracepoints tell it, and nothing else does for all drivers.
  *
  * They are told of every XDP program on the machine, xdp_devmap_xmit even where nothing is lost, once for up to 16 frames. So that
  * program leaves after one comparison then. Which link and which network namespace it was is read from the kernel's
@@ -66,7 +66,10 @@ inline_always void lose(struct loss *loss, __u32 frames, int error)
 	loss->error = -error;
 }
 
-/* from_dev, to_dev, sent, drops, err: a driver was given frames, and took fewer (bq_xmit_all). */
+/*
+ * from_dev, to_dev, sent, drops, err: of the frames that were to leave, a driver did not take all (bq_xmit_all). What another program's
+ * program in a map of devices has dropped of them on purpose is among the drops: nothing tells it apart.
+ */
 SEC("raw_tp/xdp_devmap_xmit")
 int devmap_xmit(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -96,7 +99,8 @@ int redirect_err(struct bpf_raw_tracepoint_args *ctx)
  *
  * 1. XDP_TX: the frame was to leave by the device. Frames that a program in generic mode redirects are told so, too: by the
  *    link that they were to leave by (generic_xdp_tx).
- * 2. XDP_REDIRECT: xdp_redirect_err has told it.
+ * 2. XDP_REDIRECT: xdp_redirect_err has told it, but for what drivers drop before the redirect (bnxt_rx_xdp, without a new
+ *    buffer), which no link was to send yet.
  * 3. Anything else, XDP_ABORTED before all: the frame came in by the device.
  */
 SEC("raw_tp/xdp_exception")

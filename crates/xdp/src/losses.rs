@@ -1,4 +1,4 @@
-//! What is lost behind the engine's verdict, by link.
+//! What is lost of what XDP programs have sent to links, by link.
 //!
 //! A redirect is a promise: the program has said where a frame goes before the driver of that link has seen it. A driver that has no room,
 //! or no queue for this CPU, drops it, and most count that nowhere or under a name of their own. The kernel tells all of them the same
@@ -74,7 +74,7 @@ pub struct Loss {
     pub lost: u64,
     /// Frames that came in by it, of which a program said something that cannot be done, or that it has failed (`XDP_ABORTED`).
     pub aborted: u64,
-    /// The kernel's error of the last that was to leave; none where the driver had no room.
+    /// The kernel's error of the last that was to leave; none where the driver did not take it without one.
     pub error: Option<i32>,
 }
 

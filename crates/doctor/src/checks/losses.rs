@@ -1,4 +1,4 @@
-//! What drivers lose behind a running daemon's verdict.
+//! What is lost of what XDP programs send to links, while a daemon runs.
 
 use super::super::facts::{Daemon, Facts, Lost, Need};
 use super::super::finding::{Found, Severity};
@@ -7,7 +7,7 @@ use super::Check;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "redirects-lost",
-        title: "packets that raddle has forwarded and the out-link's driver has lost",
+        title: "packets that XDP programs sent to a link and that were lost there",
         source: "xdp_devmap_xmit, xdp_redirect_err, xdp_exception; ndo_xdp_xmit of each driver",
         needs: &[Need::Daemon],
         run: redirects,
@@ -51,10 +51,10 @@ fn redirects(facts: &Facts) -> Vec<Found> {
         let found = Found::new(
             severity,
             format!(
-                "{} packets that raddle forwarded were lost by {link}",
+                "{} packets that XDP programs sent to {link} were lost",
                 of.lost
             ),
-            "they count as forwarded, and nobody else tells that they are lost",
+            "its driver did not take them; raddle's count as forwarded, and nobody else tells that they are lost",
         );
         let driver = of.driver.as_deref().unwrap_or("not known");
         let found = found.evidence([
@@ -161,7 +161,7 @@ mod tests {
         assert_clean("redirects-lost", &seen(&[of(None, 7, 0)]));
         let few = seen(&[of(Some("i40e"), 10_000, 99)]);
         let said = [
-            "99 packets",
+            "99 packets that XDP programs sent to eth7",
             "of 10000",
             "i40e",
             "ethtool -L eth7 combined N",
