@@ -148,8 +148,8 @@ fn overlay_lines(bgp: &Bgp, evpn: &Evpn) -> Vec<String> {
     lines
 }
 
-/// bgpd's configuration for a tenant: what it announces, as IP prefixes of EVPN. Who imports it is told by
-/// the network's number, since route targets are derived from that and the AS, and FRR looks past the AS.
+/// bgpd's configuration for a tenant: what it announces, as IP prefixes of EVPN. The network's
+/// number decides who imports it: route targets are made of the AS and that number, and FRR compares the number alone.
 fn tenant_lines(bgp: &Bgp, tenant: &Tenant) -> Vec<String> {
     let mut lines = vec![
         format!("router bgp {} vrf {}", bgp.asn, tenant.vrf),

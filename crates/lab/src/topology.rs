@@ -323,6 +323,30 @@ impl From<Topology> for TopologyBuilder {
 mod tests {
     use super::*;
 
+    #[test]
+    fn tenants_have_their_devices() {
+        let build = |vrf: &str, vni| {
+            let mut b: TopologyBuilder = crate::L3vni::default().topology().unwrap().into();
+            let mut nodes = b.nodes.iter_mut();
+            let leaf = nodes.find(|node| node.name == "leaf1").unwrap();
+            let evpn = leaf.bgp.as_mut().unwrap().evpn.as_mut().unwrap();
+            let tenant = &mut evpn.tenants[0];
+            (tenant.vrf, tenant.vni) = (vrf.to_owned(), vni);
+            b.build().map(drop)
+        };
+        let lacks = |what: &str| {
+            Err(TopologyError::UnknownNetwork {
+                node: "leaf1".to_owned(),
+                what: what.to_owned(),
+            })
+        };
+        assert_eq!(build("red", 4001), Ok(()));
+        assert_eq!(build("green", 4001), lacks("VRF `green`"));
+        // A device, but no VRF.
+        assert_eq!(build("br-red", 4001), lacks("VRF `br-red`"));
+        assert_eq!(build("red", 4003), lacks("VXLAN device with VNI 4003"));
+    }
+
     fn two_nodes() -> TopologyBuilder {
         let mut b = TopologyBuilder::default();
         b.node("a", Role::Host);

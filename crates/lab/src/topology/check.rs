@@ -5,7 +5,10 @@ use std::{collections::HashSet, net::IpAddr};
 use ipnet::IpNet;
 use thiserror::Error;
 
-use super::{device::DeviceKind, node::Node};
+use super::{
+    device::{Device, DeviceKind},
+    node::Node,
+};
 use crate::names;
 
 /// What is wrong with a topology.
@@ -57,6 +60,14 @@ pub enum TopologyError {
         node: String,
         /// The device.
         dev: String,
+    },
+    /// A tenant names a VRF, or the number of a network, of which its node has no device.
+    #[error("node `{node}` has no {what}, but a tenant of it names that; make the device")]
+    UnknownNetwork {
+        /// The node.
+        node: String,
+        /// What it lacks: ``VRF `red` ``, `VXLAN device with VNI 4001`.
+        what: String,
     },
     /// A link or a device wants BGP, but its node speaks none.
     #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
@@ -137,6 +148,7 @@ pub(super) fn check_device(dev: &str) -> Result<(), TopologyError> {
 /// 2. What a device is upon, and what becomes part of it, is a link or was made before.
 /// 3. The numbers of VLANs, of networks and of tables are such.
 /// 4. Who is to hold a session over one speaks BGP.
+/// 5. A tenant's VRF, and a VXLAN device with the number of its network, are among them.
 pub(super) fn check_made<'a>(
     node: &'a Node,
     known: &mut HashSet<&'a str>,
@@ -165,6 +177,25 @@ pub(super) fn check_made<'a>(
         if device.bgp && node.bgp.is_none() {
             return Err(TopologyError::NotBgp(node.name.clone()));
         }
+    }
+    check_tenants(node)
+}
+
+fn check_tenants(node: &Node) -> Result<(), TopologyError> {
+    let evpn = node.bgp.iter().filter_map(|bgp| bgp.evpn.as_ref());
+    let makes = |is: &dyn Fn(&Device) -> bool| node.made.iter().any(is);
+    for tenant in evpn.flat_map(|evpn| &evpn.tenants) {
+        let is_vrf = |device: &Device| {
+            device.name == tenant.vrf && matches!(device.kind, DeviceKind::Vrf { .. })
+        };
+        let is_network = |device: &Device| matches!(device.kind, DeviceKind::Vxlan { vni, .. } if vni == tenant.vni);
+        let what = match (makes(&is_vrf), makes(&is_network)) {
+            (true, true) => continue,
+            (false, _) => format!("VRF `{}`", tenant.vrf),
+            (true, false) => format!("VXLAN device with VNI {}", tenant.vni),
+        };
+        let node = node.name.clone();
+        return Err(TopologyError::UnknownNetwork { node, what });
     }
     Ok(())
 }
