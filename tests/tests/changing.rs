@@ -254,6 +254,30 @@ fn members_of_bonds_come_and_go() {
     changes("a member of a bond", &world, None, true, &change);
 }
 
+/// Two flows of each family from this source to each of these networks.
+fn flows_of(source: u8, nets: [u8; 3]) -> Vec<Flow> {
+    let pairs = nets.into_iter().flat_map(|net| {
+        [
+            (format!("10.1.1.{source}"), format!("172.20.{net}.9")),
+            (
+                format!("fd01:1::{source}"),
+                format!("2001:db8:4:{net:x}::9"),
+            ),
+        ]
+    });
+    let flows = pairs.flat_map(|(src, dst)| {
+        let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+        (0..2).map(move |sport| Flow {
+            src,
+            dst,
+            proto: 17,
+            sport,
+            dport: 9,
+        })
+    });
+    flows.collect()
+}
+
 /// A router with VLANs in5 and, in in7, in79 upon `source`, by which some of the flows come in, and sink5 and, in sink7, sink79 upon
 /// `sink` and `sink-2`, by which some go out; others come and go without tags. None where the kernel has no VLANs.
 fn with_vlans(name: &str) -> Option<(World, Vec<Flow>)> {
@@ -285,25 +309,11 @@ fn with_vlans(name: &str) -> Option<(World, Vec<Flow>)> {
     }
     let mut flows = Vec::new();
     for (source, tags) in [(7, &[][..]), (8, &[q(5)]), (9, &[ad(7), q(9)])] {
-        for net in [101_u8, 105, 179] {
-            for (src, dst) in [
-                (format!("10.1.1.{source}"), format!("172.20.{net}.9")),
-                (
-                    format!("fd01:1::{source}"),
-                    format!("2001:db8:4:{net:x}::9"),
-                ),
-            ] {
-                let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
-                world.dress(src, tags, 20);
-                flows.extend((0..2).map(|sport| Flow {
-                    src,
-                    dst,
-                    proto: 17,
-                    sport,
-                    dport: 9,
-                }));
-            }
-        }
+        let from_it = flows_of(source, [101, 105, 179]);
+        from_it
+            .iter()
+            .for_each(|flow| world.dress(flow.src, tags, 20));
+        flows.extend(from_it);
     }
     Some((world, flows))
 }
@@ -458,28 +468,9 @@ fn with_bridges(name: &str, words: &str) -> Option<(World, Vec<Flow>)> {
     }
     world.send_to([BRIDGE_MAC, HOST]);
     world.bridges(&["link set dev sink-2 flood off".to_owned()]);
-    let mut flows = Vec::new();
-    for source in [7, 8] {
-        for net in [101_u8, 102, 103] {
-            for (src, dst) in [
-                (format!("10.1.1.{source}"), format!("172.20.{net}.9")),
-                (
-                    format!("fd01:1::{source}"),
-                    format!("2001:db8:4:{net:x}::9"),
-                ),
-            ] {
-                let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
-                flows.extend((0..2).map(|sport| Flow {
-                    src,
-                    dst,
-                    proto: 17,
-                    sport,
-                    dport: 9,
-                }));
-            }
-        }
-    }
-    Some((world, flows))
+    let flows = [7, 8].into_iter();
+    let flows = flows.flat_map(|source| flows_of(source, [101, 102, 103]));
+    Some((world, flows.collect()))
 }
 
 /// The same without VLANs.

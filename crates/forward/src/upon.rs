@@ -210,16 +210,7 @@ mod tests {
 
     /// All links are enabled but the one with these flags, and have the same MAC address but for the macvlan.
     fn memory(flags: u32) -> Memory {
-        let memory = Memory::heap(&Capacity {
-            nodes4: 64,
-            leaves4: 64,
-            words6: 64,
-            groups: 1,
-            members: 1,
-            adjacencies: 1,
-            segments: 1,
-            templates: 1,
-        });
+        let memory = Memory::heap(&Capacity::SMALL);
         for index in LINK..=MACVLAN {
             let mac = if index == MACVLAN {
                 [2, 0, 0, 0, 0, 7]

@@ -21,6 +21,20 @@ pub struct Capacity {
     pub templates: usize,
 }
 
+impl Capacity {
+    /// Hardly any: for what needs an image and not its tables, tests before all.
+    pub const SMALL: Capacity = Capacity {
+        nodes4: 64,
+        leaves4: 64,
+        words6: 64,
+        groups: 1,
+        members: 1,
+        adjacencies: 1,
+        segments: 1,
+        templates: 1,
+    };
+}
+
 impl Default for Capacity {
     /// Enough for a full table of both families with room to rebuild it, about 64 MiB.
     fn default() -> Self {

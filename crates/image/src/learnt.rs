@@ -57,16 +57,7 @@ impl Memory {
 
 #[cfg(test)]
 pub(crate) fn small() -> Memory {
-    Memory::heap(&crate::Capacity {
-        nodes4: 64,
-        leaves4: 64,
-        words6: 64,
-        groups: 1,
-        members: 1,
-        adjacencies: 1,
-        segments: 1,
-        templates: 1,
-    })
+    Memory::heap(&crate::Capacity::SMALL)
 }
 
 #[cfg(test)]

@@ -107,14 +107,8 @@ mod tests {
     #[test]
     fn what_leaves_by_a_lost_link_is_punted() {
         let memory = Memory::heap(&Capacity {
-            nodes4: 64,
-            leaves4: 64,
-            words6: 64,
-            groups: 1,
-            members: 1,
             adjacencies: 8,
-            segments: 1,
-            templates: 1,
+            ..Capacity::SMALL
         });
         let plain = |index, zone| Adjacency {
             index,

@@ -211,16 +211,7 @@ mod tests {
     /// A number is another place's only after a wait, and by then nothing is learnt with it.
     #[test]
     fn numbers_pass_on_when_nobody_holds_them() {
-        let memory = Memory::heap(&Capacity {
-            nodes4: 64,
-            leaves4: 64,
-            words6: 64,
-            groups: 1,
-            members: 1,
-            adjacencies: 1,
-            segments: 1,
-            templates: 1,
-        });
+        let memory = Memory::heap(&Capacity::SMALL);
         let mut state = State::default();
         for port in 1..4 {
             state.apply(Event::Fdb(FdbEntry {
