@@ -7,7 +7,8 @@
 # segments (SIDs and segment lists), vlans_virtio (VLANs upon the NICs), bridges_virtio (a NIC in a bridge), and by the end-to-end tests
 # vrfs, bonds, vlans, bridges, bridges_more (with macvlans), rules, rp_filter, firewall, defaults (a machine as distributions leave it), choices (by the
 # kernel's own key) and changing (while frames flow), and lab (fabrics of VLANs and bonds, and of tenants by EVPN, where this machine has FRR); all,
-# without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
+# without it. Two more: bench measures forwarding in a VRF (emulated, only the ratio to the column beside it says something), and tunnels is the
+# end-to-end test of these.
 # Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests.
 set -euo pipefail
@@ -104,7 +105,7 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
-tests=(loads vrf bonds vlans bridges macvlans rules rp_filter firewall bpf_hook default_install own_key changing)
+tests=(loads vrf bonds vlans bridges macvlans tunnels rules rp_filter firewall bpf_hook default_install own_key changing)
 [ -z "$frr" ] || tests+=(labs)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
@@ -154,7 +155,7 @@ for kernel in "${here[@]}"; do
     xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink nft_meta_bridge bonding 8021q macvlan sch_tbf
   # Those of tunnels put links into each namespace as soon as they are there, so a part loads what it wants.
   loaded=$(cat "$root/modules")
-  add_modules "$root" "$out/$kernel" br_netfilter vxlan ip_gre ip6_gre ipip ip6_tunnel
+  add_modules "$root" "$out/$kernel" br_netfilter vxlan ip_gre ip6_gre ipip sit ip6_tunnel
   printf '%s\n' "$loaded" >"$root/modules"
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts frames=${RADDLE_FRAMES:-} seed=${RADDLE_SEED:-}" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then

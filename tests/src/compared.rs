@@ -1,6 +1,6 @@
 //! The same frames through a router without raddle and with it, and what has to come of them.
 
-use crate::tags::{CameOut, about_neighbours};
+use crate::tags::{CameOut, Look, about_neighbours};
 use crate::{Arrival, Crafted, Daemon, PATIENT, Random, World, quiet, volume};
 
 /// Frames that are sent one after the other by one link.
@@ -50,6 +50,8 @@ pub struct Seen {
 pub struct Compared {
     kind: &'static str,
     rng: Random,
+    /// How what comes out is looked at.
+    pub look: Look,
     /// About how many frames a trial shall have.
     pub each: usize,
     frames: usize,
@@ -71,6 +73,7 @@ impl Compared {
         Compared {
             kind,
             rng: Random::new(seed),
+            look: Look::PLAIN,
             each,
             frames: 0,
             through: 0,
@@ -102,12 +105,12 @@ impl Compared {
         };
         before();
         let without = world.exchange_bursts(bursts, quiet(), |_| true);
-        let kernel = CameOut::of(&frames, &without);
+        let kernel = CameOut::of(&frames, &without, self.look);
         before();
         let arguments: Vec<&str> = PATIENT.iter().chain(arguments).copied().collect();
         let daemon = Daemon::start(world, &arguments);
         let with = world.exchange_bursts(bursts, quiet(), |a| counted(a) >= kernel.count());
-        let ours = CameOut::of(&frames, &with);
+        let ours = CameOut::of(&frames, &with, self.look);
         let forwarded = daemon.forwarded();
         let through = kernel.forwarded.len();
         let has_to = kernel.forwarded.iter().filter(|n| engine[**n]).count();

@@ -30,6 +30,7 @@ pub mod srv6;
 pub mod tagged;
 pub mod tags;
 mod traffic;
+pub mod tunnelled;
 pub mod volume;
 mod world;
 

@@ -59,6 +59,23 @@ pub fn about_neighbours(frame: &[u8]) -> bool {
     is_noise(&frame) || group && frame.get(23) == Some(&2)
 }
 
+/// How frames that came out are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// The packet in a frame that was sent by which it is known again, as a frame.
+    pub inner: fn(&[u8]) -> Vec<u8>,
+    /// What came out, without what is drawn at random; whether nobody but the router has sent it.
+    pub smooth: fn(&Arrival, bool) -> Arrival,
+}
+
+impl Look {
+    /// Packets that are in nothing else.
+    pub const PLAIN: Look = Look {
+        inner: <[u8]>::to_vec,
+        smooth: |arrival, _| arrival.clone(),
+    };
+}
+
 /// All that came out of the router for frames that were sent: how many times which bytes by which link.
 #[derive(Clone, Debug, Default)]
 pub struct CameOut {
@@ -69,23 +86,30 @@ pub struct CameOut {
 
 impl CameOut {
     /// Of these frames. What pads short ones is left out, and what the kernel draws at random in messages of its own.
-    pub fn of(sent: &[Crafted], arrived: &[Arrival]) -> CameOut {
+    pub fn of(sent: &[Crafted], arrived: &[Arrival], look: Look) -> CameOut {
+        let inner: Vec<Vec<u8>> = sent.iter().map(|f| (look.inner)(&f.bytes)).collect();
         let known: HashMap<Vec<u8>, usize> = (0..)
-            .zip(sent)
-            .map(|(n, frame)| (identity(&frame.bytes), n))
+            .zip(&inner)
+            .map(|(n, frame)| (identity(frame), n))
             .collect();
         let mut out = CameOut::default();
         for Arrival { link, frame } in arrived {
             if about_neighbours(frame) {
                 continue;
             }
-            let mut frame = frame[..ip_end(frame)].to_vec();
-            match known.get(&identity(&frame)) {
-                Some(n) if hops(&frame) == hops(&sent[*n].bytes) => {}
+            let mut arrival = Arrival {
+                link: link.clone(),
+                frame: frame[..ip_end(frame)].to_vec(),
+            };
+            let packet = (look.inner)(&arrival.frame);
+            let of = known.get(&identity(&packet));
+            match of {
+                Some(n) if hops(&packet) == hops(&inner[*n]) => {}
                 Some(n) => drop(out.forwarded.insert(*n)),
-                None => blank(&mut frame),
+                None => blank(&mut arrival.frame),
             }
-            *out.frames.entry((link.clone(), frame)).or_default() += 1;
+            let Arrival { link, frame } = (look.smooth)(&arrival, of.is_none());
+            *out.frames.entry((link, frame)).or_default() += 1;
         }
         out
     }
@@ -144,7 +168,7 @@ fn hops(frame: &[u8]) -> Option<u8> {
 const PART: usize = 8;
 
 /// The router's own messages without the IPv4 identification and what is summed over it, and without IPv6 flow labels.
-fn blank(frame: &mut [u8]) {
+pub(crate) fn blank(frame: &mut [u8]) {
     let start = ip_start(frame);
     let packet = frame.get_mut(start..).unwrap_or_default();
     match packet.first().map(|first| first >> 4) {

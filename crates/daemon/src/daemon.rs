@@ -32,6 +32,7 @@ use crate::config::{Config, OnExit};
 use crate::expiry::Expiry;
 use crate::kept::now;
 use crate::seed;
+use crate::source_ports::SourcePorts;
 use raddle_control::{Command, DAEMON, Reply, Request};
 use raddle_preflight::{Finding, Punted, bridge_of};
 
@@ -117,6 +118,8 @@ pub(super) struct Daemon {
     new_settings: bool,
     /// Why the kernel's own key is not known, where it is needed.
     no_key: Option<String>,
+    /// What UDP tunnels choose their source ports by.
+    source_ports: SourcePorts,
 }
 
 /// When changes are published of which the first came at `since`: [`GATHER`] later at the latest; before that once it is quiet,

@@ -14,6 +14,7 @@ mod priority;
 mod report;
 mod rx_hash;
 mod seed;
+mod source_ports;
 mod static_routes;
 mod statics;
 mod survey;

@@ -8,7 +8,8 @@ use raddle_rib::{Ports, Rib};
 use crate::Error;
 use crate::config::Config;
 use raddle_preflight::{
-    Beneath, Finding, Report, Role, Severity, addressed, beneath_by, bridge_of, is_upon_others,
+    Beneath, Finding, Report, Role, Severity, addressed, beneath, beneath_by, bridge_of,
+    is_upon_others, routes,
 };
 
 /// Of a link that was named, and has gone.
@@ -17,13 +18,15 @@ const GONE: &str = "there is no such link now";
 /// What the engine shall use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Links to forward from, by index; VLANs, bridges and macvlans among them.
+    /// Links to forward from, by index; VLANs, bridges, macvlans and tunnels among them.
     pub attach: BTreeMap<u32, String>,
     /// Links to attach the program to, by index: those that are forwarded from, and in place of a link that has no driver of its own the
     /// links below it, whether these are forwarded from themselves or not.
     pub programs: BTreeMap<u32, String>,
     /// Links to send through, by index; ports of bridges among them.
     pub out: BTreeMap<u32, String>,
+    /// Tunnels by which packets may come in, also to a bridge: what carries them comes by any link with the program.
+    pub ends: BTreeSet<u32>,
     /// Links that are left to the kernel, and why.
     pub left: BTreeMap<String, String>,
 }
@@ -42,7 +45,8 @@ impl Plan {
     /// 1. To each link that has a driver of its own.
     /// 2. For a VLAN or a macvlan to the link below it, for a bridge to those below its ports, but to none of which it is said why it
     ///    takes no program (`without`, by name). Where such a link is not forwarded from itself, it is said why it has a program.
-    /// 3. What then has none by which packets come in is not forwarded from.
+    /// 3. For a tunnel to none: what carries its packets comes in by any of the others.
+    /// 4. What then has none by which packets come in is not forwarded from; a tunnel, and a bridge by it, where there is none at all.
     fn place_programs(&mut self, rib: &Rib, without: &BTreeMap<String, String>) {
         let mut only_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let links = || rib.links().map(|link| (link.index, link));
@@ -74,10 +78,12 @@ impl Plan {
 
     /// Leaves links to the kernel that no packets come in by that a program sees.
     fn leave_without_program(&mut self, rib: &Rib, why: &str) {
+        let by_tunnel = by_tunnels(rib, &self.ends);
         let (programs, left) = (&self.programs, &mut self.left);
         self.attach.retain(|index, name| {
             let mut lower = rib.lower_links(*index).into_iter();
-            let sees = lower.any(|lower| programs.contains_key(&lower));
+            let sees = lower.any(|lower| programs.contains_key(&lower))
+                || !programs.is_empty() && by_tunnel.contains_key(index);
             if !sees {
                 left.insert(name.clone(), why.to_owned());
             }
@@ -85,9 +91,14 @@ impl Plan {
         });
     }
 
-    /// The links by which packets come in that links upon them are forwarded from.
+    /// The links by which packets come in that links upon them are forwarded from, or that may leave by a tunnel or come in by one: with
+    /// any tunnel all that have the program.
     pub(super) fn carriers(&self, rib: &Rib) -> BTreeSet<u32> {
-        carriers(rib, self.attach.keys().copied())
+        let mut used = self.out.keys().chain(&self.ends);
+        match used.any(|index| rib.is_tunnel(*index)) {
+            true => self.programs.keys().copied().collect(),
+            false => carriers(rib, self.attach.keys().copied()),
+        }
     }
 
     /// Leaves a link that the program cannot be on to the kernel, and the links upon it which are forwarded from by it alone.
@@ -99,14 +110,22 @@ impl Plan {
         self.left.insert(name, why.to_owned());
     }
 
-    /// Leaves links to the kernel that would leave by others of which none is sent through itself.
+    /// Leaves links to the kernel that would leave by others of which none is sent through itself; tunnels where no other link is.
     pub(super) fn leave_uppers(&mut self, rib: &Rib) {
         let out: BTreeSet<u32> = self.out.keys().copied().collect();
+        let is_wire = |index: &u32| rib.link(*index).is_some_and(|link| !is_upon_others(link));
+        let has_wires = out.iter().any(is_wire);
+        let by_tunnel = by_tunnels(rib, &out);
         let left = &mut self.left;
         self.out.retain(|index, name| {
             let lower = rib.lower_links(*index);
-            if !lower.is_disjoint(&out) {
+            if !lower.is_disjoint(&out) || has_wires && by_tunnel.contains_key(index) {
                 return true;
+            }
+            if rib.is_tunnel(*index) {
+                let why = "no other link is sent through, which its packets would leave by";
+                left.insert(name.clone(), why.to_owned());
+                return false;
             }
             let lower = lower.first().and_then(|lower| rib.link(*lower));
             let lower = lower.map_or("-", |link| link.name.as_str());
@@ -125,20 +144,29 @@ impl Plan {
             let mut lower = rib.lower_links(port.index).into_iter();
             lower.any(|lower| self.programs.contains_key(&lower))
         };
-        beneath_by(rib.links(), sees)
+        let sees = |port: &Link| self.ends.contains(&port.index) || sees(port);
+        beneath_by(rib.links(), sees, |_| false)
     }
 
-    /// What they pass beneath those that are sent through: of bridges the ports that are sent through.
+    /// What they pass beneath those that are sent through: of bridges the ports that are sent through, of tunnels all links.
     pub(super) fn beneath_out(&self, rib: &Rib) -> Beneath {
-        beneath_by(rib.links(), |port| self.out.contains_key(&port.index))
+        let sends = |link: &Link| self.out.contains_key(&link.index);
+        beneath_by(rib.links(), sends, sends)
     }
 
-    /// By which links below packets of a link come to the program: `by eth1, eth2`; none of a link that has a driver of its own.
+    /// By which links below packets of a link come to the program: `by eth1, eth2`, or `tunnel`; none of a link that has a driver of its
+    /// own.
     pub(super) fn by(&self, rib: &Rib, index: u32) -> Option<String> {
         rib.link(index).filter(|link| is_upon_others(link))?;
+        if rib.is_tunnel(index) {
+            return Some("tunnel".to_owned());
+        }
         let lower = rib.lower_links(index).into_iter();
         let names = lower.filter_map(|lower| self.programs.get(&lower));
-        let names: Vec<&str> = names.map(String::as_str).collect();
+        let mut names: Vec<&str> = names.map(String::as_str).collect();
+        let tunnels = by_tunnels(rib, &self.ends).remove(&index);
+        let tunnels = tunnels.into_iter().flatten();
+        names.extend(tunnels.filter_map(|tunnel| Some(rib.link(tunnel)?.name.as_str())));
         Some(format!("by {}", names.join(", ")))
     }
 
@@ -147,6 +175,20 @@ impl Plan {
         let by = self.by(rib, index);
         by.unwrap_or_else(|| attached.unwrap_or("-").to_owned())
     }
+}
+
+/// By link, those of these `tunnels` that its packets come in or leave by: itself, or ports of its bridge.
+fn by_tunnels(rib: &Rib, tunnels: &BTreeSet<u32>) -> BTreeMap<u32, Vec<u32>> {
+    if !tunnels.iter().any(|index| rib.is_tunnel(*index)) {
+        return BTreeMap::new();
+    }
+    let beneath = beneath(rib.links()).into_iter();
+    let used = beneath.map(|(index, passed)| {
+        let used = passed.tunnels.into_keys();
+        (index, used.filter(|of| tunnels.contains(of)).collect())
+    });
+    used.filter(|(_, used): &(u32, Vec<u32>)| !used.is_empty())
+        .collect()
 }
 
 /// Why a link is left to the kernel where the one below it is.
@@ -204,6 +246,7 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
             };
             let why = plan.left.get(name).map_or("", String::as_str);
             let attached = match plan.by(rib, *index) {
+                Some(_) if rib.is_tunnel(*index) => "would be forwarded from".to_owned(),
                 Some(by) => format!("would be forwarded from, {by}"),
                 None => "would be attached".to_owned(),
             };
@@ -226,7 +269,7 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
 ///
 /// 1. A link that the preflight rejects in a role is left to the kernel in that role.
 /// 2. Of the rest, packets are forwarded from those that the user named; when none are named, from
-///    all on which forwarding is on, but bridges without an address of more than link scope.
+///    all on which forwarding is on, but bridges and tunnels that are in no VRF and have no address of more than link scope.
 /// 3. From a port of a bridge none are, for itself.
 /// 4. Packets are sent through all of the rest.
 /// 5. Programs go to the links that packets come in by ([`Plan::place_programs`]).
@@ -256,8 +299,11 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
         } else if named || (config.links.is_empty() && forwards(rib, link, &addressed)) {
             plan.attach.insert(link.index, link.name.clone());
         } else {
-            let without_address = link.bridge.is_some() && !addressed.contains(&link.index);
+            let without_address = !routes(link, &addressed);
             let why = match config.links.is_empty() {
+                true if without_address && rib.is_tunnel(link.index) => {
+                    "a tunnel without an address, and not named"
+                }
                 true if without_address => "a bridge without an address, and not named",
                 true => "forwarding is off",
                 false => "not named",
@@ -266,6 +312,9 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
                 link.name.clone(),
                 format!("{why}: packets from it are the kernel's"),
             );
+        }
+        if rib.is_tunnel(link.index) && !not_in.contains_key(&link.name) {
+            plan.ends.insert(link.index);
         }
         match not_out.get(&link.name) {
             Some(why) => {
@@ -285,12 +334,11 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
     Ok(plan)
 }
 
-/// Whether packets are forwarded from a link where none are named: forwarding is on, and if it is a bridge, it has an address
-/// ([`addressed`]).
+/// Whether packets are forwarded from a link where none are named: forwarding is on, and if it is a bridge or a tunnel, it has an address
+/// or is in a VRF ([`routes`]).
 pub(super) fn forwards(rib: &Rib, link: &Link, addressed: &BTreeSet<u32>) -> bool {
     let device = rib.input_settings(link);
-    let routes = link.bridge.is_none() || addressed.contains(&link.index);
-    routes && (device.forwarding4 || device.forwarding6)
+    routes(link, addressed) && (device.forwarding4 || device.forwarding6)
 }
 
 /// As [`plan`] for a daemon that runs: links that were named and have gone, or cannot be used now,
@@ -361,11 +409,36 @@ pub(super) fn missing(rib: &Rib, config: &Config, plan: &Plan) -> Vec<Finding> {
     findings
 }
 
+/// A tunnel of this kind that raddle can use.
+#[cfg(test)]
+pub(crate) fn tunnel(kind: raddle_rib::event::TunnelKind) -> raddle_rib::event::Tunnel {
+    raddle_rib::event::Tunnel {
+        kind,
+        local: Some([192, 0, 2, 1].into()),
+        remote: Some([192, 0, 2, 2].into()),
+        ttl: 64,
+        tos: 0,
+        df: raddle_rib::event::TunnelDf::Set,
+        link: 0,
+        is_special: false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) const VXLAN: raddle_rib::event::TunnelKind = raddle_rib::event::TunnelKind::Vxlan {
+    vni: 5,
+    port: 4789,
+    sports: (0, 0),
+    learns: false,
+    checksum: false,
+    ttl_inner: false,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use raddle_rib::event::{
-        Address, Bridge, BridgePort, DeviceSettings, Event, Link, Macvlan, Vlan,
+        Address, Bridge, BridgePort, DeviceSettings, Event, Link, Macvlan, TunnelKind, Vlan,
     };
 
     fn rib() -> Rib {
@@ -629,6 +702,98 @@ mod tests {
         rib.apply(Event::LinkGone(10));
         let empty = plan(&rib, &Config::default(), &none).unwrap();
         assert_eq!(indices(&empty.attach), [2, 9]);
+    }
+
+    /// As [`rib`], with the tunnel `gre1`, and the VXLAN `vxlan5` as the only port of the bridge `br5`, all of which forward; `gre2` has no
+    /// address.
+    fn with_tunnels() -> Rib {
+        let mut rib = rib();
+        let gre = |index, name: &str| Link {
+            tunnel: Some(tunnel(TunnelKind::Ipip)),
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let bridge = Link {
+            bridge: Some(Bridge::default()),
+            ..Link::ethernet(11, "br5", [2; 6])
+        };
+        let vxlan = Link {
+            tunnel: Some(tunnel(VXLAN)),
+            master: Some(11),
+            port: Some(BridgePort::default()),
+            ..Link::ethernet(12, "vxlan5", [2; 6])
+        };
+        let forwards = DeviceSettings {
+            forwarding4: true,
+            ..DeviceSettings::default()
+        };
+        for link in [gre(10, "gre1"), bridge, vxlan, gre(13, "gre2")] {
+            let index = link.index;
+            rib.apply(Event::Link(link));
+            rib.apply(Event::Device(index, forwards));
+        }
+        for index in [10, 11] {
+            rib.apply(Event::Address(Address::new(
+                index,
+                [10, 0, 0, index as u8].into(),
+                24,
+            )));
+        }
+        rib
+    }
+
+    #[test]
+    fn tunnels_need_a_program_on_some_link() {
+        let (rib, none) = (with_tunnels(), Report::default());
+        let all = plan(&rib, &Config::default(), &none).unwrap();
+        assert_eq!(indices(&all.attach), [2, 3, 10, 11]);
+        assert_eq!(indices(&all.programs), [2, 3]);
+        assert_eq!(indices(&all.out), [2, 3, 4, 10, 11, 12, 13]);
+        assert_eq!(all.ends, [10, 12, 13].into());
+        assert_eq!(all.carriers(&rib), [2, 3].into(), "all of them");
+        assert_eq!(all.mode(&rib, 10, None), "tunnel");
+        assert_eq!(all.mode(&rib, 11, None), "by vxlan5");
+        assert!(all.left["gre2"].contains("a tunnel without an address"));
+        assert!(would(&all, &rib).contains(&"link gre1: would be forwarded from".to_owned()));
+        // What leaves by a tunnel passes the links that are sent through.
+        let beneath = all.beneath_out(&rib);
+        let links: Vec<u32> = beneath[&10].links.keys().copied().collect();
+        assert_eq!(links, [2, 3, 4, 11, 12]);
+        assert!(all.beneath_in(&rib)[&11].tunnels.contains_key(&12));
+        // The bridge of an L3VNI has no address.
+        let mut l3vni = with_tunnels();
+        let own = Address::new(11, [10, 0, 0, 11].into(), 24);
+        l3vni.apply(Event::AddressGone(own));
+        let of = |rib: &Rib| plan(rib, &Config::default(), &none).unwrap().attach;
+        assert_eq!(indices(&of(&l3vni)), [2, 3, 10]);
+        let vrf = Link {
+            kind: Some("vrf".into()),
+            vrf_table: Some(1001),
+            ..Link::ethernet(14, "red", [2; 6])
+        };
+        let in_vrf = Link {
+            master: Some(14),
+            ..l3vni.link(11).unwrap().clone()
+        };
+        l3vni.apply(Event::Link(vrf));
+        l3vni.apply(Event::Link(in_vrf));
+        assert!(of(&l3vni).contains_key(&11));
+        // One by name.
+        let one = plan(&rib, &named(&["a", "gre2"]), &none).unwrap();
+        assert_eq!(indices(&one.attach), [2, 13]);
+        let mut failed = one.clone();
+        failed.without_program(&rib, 2, "the driver refused");
+        assert!(failed.attach.is_empty());
+        assert!(failed.left["gre2"].contains("the driver refused"));
+        let alone = plan(&rib, &named(&["gre1"]), &none).unwrap();
+        assert!(alone.attach.is_empty() && alone.left["gre1"].contains("no link"));
+        // A VXLAN that nothing comes in by, and nothing to send by.
+        let learns = plan(&rib, &Config::default(), &rejecting("vxlan5", Role::In)).unwrap();
+        assert_eq!(indices(&learns.attach), [2, 3, 10]);
+        assert!(learns.out.contains_key(&12));
+        let report = all_rejecting(&["a", "b", "c"], Role::Out);
+        let out = plan(&rib, &Config::default(), &report).unwrap();
+        assert_eq!(indices(&out.out), [0; 0]);
+        assert!(out.left["gre2"].contains("no other link is sent through"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) struct Facts {
     passed_on: bool,
     /// There are SIDs or encapsulations that the kernel does not have, or may be.
     own: bool,
-    /// There are links upon it that are forwarded from: VLANs, its bridge, macvlans.
+    /// There are links upon it that are forwarded from, VLANs, its bridge, macvlans; or tunnels, wherever.
     uppers: bool,
 }
 
@@ -61,7 +61,8 @@ impl fmt::Display for Verdict {
 /// 5. The program does not run in the driver, or the driver does not offer it: not read, but lacking.
 /// 6. There are SIDs or encapsulations that the kernel does not have, or FPM may tell some: not read, but lacking. The program that reads it cannot
 ///    carry them out, and the kernel, which gets SRv6 packets of its own routes from such a link, does not have these.
-/// 7. There are VLANs upon the link that are forwarded from, a bridge that it is a port of, or macvlans: likewise, for it knows none.
+/// 7. There are VLANs upon the link that are forwarded from, a bridge that it is a port of, or macvlans, or any tunnel in use: likewise, for
+///    it knows none.
 /// 8. Read.
 fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
     let auto = match setting {
@@ -85,7 +86,8 @@ fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
         )
     } else if facts.uppers {
         Verdict::Lacking(
-            "a program that reads it cannot forward from the VLANs, the bridge or the macvlans upon the link".into(),
+            "a program that reads it cannot forward from the VLANs, the bridge or the macvlans upon the link, nor by tunnels"
+                .into(),
         )
     } else {
         Verdict::Read

@@ -59,8 +59,12 @@ pub(super) fn survey(
     Ok(preflight::inspect(&scene, &options)?)
 }
 
-/// The links that would have the program for others upon them, as far as that goes by the configuration and settings.
+/// The links that would have the program for others upon them, as far as that goes by the configuration and settings: all, where there is
+/// a tunnel.
 fn would_carry(rib: &Rib, config: &Config) -> BTreeSet<u32> {
+    if rib.links().any(preflight::is_usable_tunnel) {
+        return rib.links().map(|link| link.index).collect();
+    }
     let addressed = preflight::addressed(rib);
     let wanted = |link: &&Link| match config.links.is_empty() {
         true => forwards(rib, link, &addressed),

@@ -26,13 +26,16 @@ impl Walk<'_> {
     /// 1. A VLAN, or several: see [`Walk::vlan`]; then what is below them, as here.
     /// 2. A bridge: by the port that its FDB names, see [`Walk::bridge`].
     /// 3. A macvlan: by its lower link, see [`Walk::macvlan`].
+    /// 4. If what is left is a tunnel: see [`Walk::tunnel`].
     pub(super) fn below(&mut self, hop: &Hop) -> Option<Lower> {
         let lower = self.vlan(hop)?;
-        match self.view.rib.link(lower.index) {
+        let lower = match self.view.rib.link(lower.index) {
             Some(link) if is_bridge(link) => self.bridge(hop, link),
             Some(link) if is_macvlan(link) => self.macvlan(hop, link),
             _ => Some(lower),
-        }
+        }?;
+        self.tunnel(hop, lower);
+        Some(lower)
     }
 
     /// Which link the frames of a VLAN leave by, and with which tags (`vlan_dev_hard_start_xmit`).

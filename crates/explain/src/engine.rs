@@ -100,7 +100,11 @@ impl Walk<'_> {
             // The hash that a packet brings is not the image's: the program may read it, or go by seed and fields.
             (Verdict::Forward { .. }, _) if self.giver.is_some() => true,
             (Verdict::Forward { index, .. }, Ok(hop)) => {
-                (fate.what == What::Forwarded && hop.index == index)
+                let same = match &self.outer_links {
+                    Some(links) => links.contains(&index),
+                    None => hop.index == index,
+                };
+                (fate.what == What::Forwarded && same)
                     || matches!(self.confidence.level, Level::Unknown)
             }
             (Verdict::Forward { .. }, Err(_)) => false,
@@ -115,6 +119,10 @@ impl Walk<'_> {
                 let (link, via) = match found {
                     // The image knows nothing of that hash.
                     Ok(hop) if read => (self.link_name(hop.index), hop.gateway),
+                    // What it is about is the outer packet.
+                    Ok(hop) if self.outer_links.is_some() => {
+                        (self.link_name(hop.index), hop.gateway)
+                    }
                     _ => (self.link_name(index), image.neighbour(adjacency)),
                 };
                 let text = match self.giver {
@@ -122,6 +130,10 @@ impl Walk<'_> {
                     Some(_) => format!(
                         "forwards it by {link}, by seed and fields, where it does not read the hash that packets bring (rx-hash)"
                     ),
+                    None if self.outer_links.is_some() => {
+                        let by = self.link_name(index);
+                        format!("forwards it by {link}, in a packet that leaves by {by}")
+                    }
                     None => format!("forwards it by {link}"),
                 };
                 (text, Engine::Forward { link, via })

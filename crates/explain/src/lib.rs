@@ -42,6 +42,9 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tunnel;
+#[cfg(test)]
+mod tunnel_test;
 mod words;
 
 pub use answer::{Answer, answer};

@@ -184,6 +184,13 @@ impl Walk<'_> {
     /// Step 10.
     pub(super) fn neighbour(&mut self, hop: &Hop) {
         let function = self.by_family("ip_neigh_for_gw", "ip6_finish_output2");
+        if self.view.rib.has_one_end(hop.index) {
+            let dev = self.link_name(hop.index);
+            let text = format!("{dev} has one other end, whoever the neighbour is");
+            let data = json!({ "neighbour": null, "dev": dev });
+            self.add(10, "neighbour", function, text, data);
+            return;
+        }
         let Some(gateway) = hop.gateway else {
             let text = "the destination itself; the kernel resolves it".to_owned();
             let data = json!({ "neighbour": null });

@@ -1,6 +1,7 @@
 //! The steps from a flow or a packet to a link.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use raddle_image::Reason;
 use raddle_rib::event::{NexthopKind, Route, RouteTarget};
@@ -163,6 +164,8 @@ pub(super) struct Walk<'a> {
     pub(super) whole_frame: bool,
     /// The member of the bond that it leaves by.
     pub(super) bond: Option<OfBond>,
+    /// What it is put into by a tunnel may leave by any of these links.
+    pub(super) outer_links: Option<BTreeSet<u32>>,
     /// Another link takes what comes in by the one that was named.
     pub(super) is_taken: bool,
 }
@@ -191,6 +194,7 @@ impl<'a> Walk<'a> {
             own: false,
             whole_frame: false,
             bond: None,
+            outer_links: None,
             is_taken: false,
         }
     }
@@ -210,7 +214,7 @@ impl<'a> Walk<'a> {
 ///    number of buckets.
 /// 10. neighbour: who is there, and whether the kernel knows its link-layer address.
 /// 11. link; of a VLAN, a bridge or a macvlan also the link below it and the tags, see [`Walk::below`]; of a bond also which member of
-///     it, see [`Walk::bond`].
+///     it, see [`Walk::bond`]; of a tunnel what the packet is put into, see [`Walk::tunnel`].
 /// 12. source: the address that this machine's own packets get, where none was given.
 ///
 /// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 16 come
@@ -474,7 +478,7 @@ fn mtu_of(route: &Route) -> u32 {
 }
 
 /// What happens to packets that are not forwarded by an engine.
-fn kernel_text(reason: Reason) -> &'static str {
+pub(super) fn kernel_text(reason: Reason) -> &'static str {
     match reason {
         Reason::Local => "this machine's own address: delivered here",
         Reason::Broadcast => "a broadcast address: delivered here",

@@ -41,7 +41,8 @@ impl Mac {
 }
 
 /// Steps P3 to P5.
-#[inline]
+// By itself it is not inlined into the vectors' loop, since what few links have calls it, too.
+#[inline(always)]
 pub(crate) fn family(frame: &[u8], mac: Mac) -> Result<Family, Reason> {
     let Some(header) = frame.first_chunk::<14>() else {
         return Err(Reason::Truncated);

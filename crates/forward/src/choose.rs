@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use raddle_image::{
-    ADJ_FORWARD, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, BucketsHead, Group, How, Member, Reason,
-    RoundRobinHead, closed_reason, config_flags,
+    ADJ_FORWARD, ADJ_SEGMENT, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, BucketsHead, Group, How, Member,
+    Reason, RoundRobinHead, closed_reason, config_flags,
 };
 use raddle_packet::Family;
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
@@ -105,6 +105,9 @@ pub(crate) fn reach(
         if adjacency.state == ADJ_TAGGED {
             return Err(Stop::Tagged(number));
         }
+        if adjacency.state == ADJ_TUNNEL {
+            return Err(Stop::Tunnel(number));
+        }
         let reason = Reason::from_number(adjacency.reason);
         return Err(reason.unwrap_or(Reason::Unresolved).into());
     }
@@ -119,8 +122,19 @@ pub(crate) fn reach_tagged(
     len: usize,
     closed: u64,
 ) -> Result<Chosen, Reason> {
+    reach_by(ADJ_TAGGED, context, number, len, closed)
+}
+
+/// The same of one that is in this state, which takes all of its entry.
+pub(crate) fn reach_by(
+    state: u8,
+    context: &Context<'_>,
+    number: u32,
+    len: usize,
+    closed: u64,
+) -> Result<Chosen, Reason> {
     let adjacency = context.memory.adjacency(number);
-    if adjacency.state != ADJ_TAGGED {
+    if adjacency.state != state {
         return Err(Reason::OutLink);
     }
     check_way_out(context, &adjacency, len, closed)?;

@@ -126,6 +126,8 @@ pub(crate) enum Stop {
     Segment(u32),
     /// It is for the adjacency with this number, which is reached by another link than its own.
     Tagged(u32),
+    /// It is for the adjacency with this number, which is the other end of a tunnel.
+    Tunnel(u32),
 }
 
 impl From<Reason> for Stop {

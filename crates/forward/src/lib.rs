@@ -14,7 +14,7 @@
 //! | B1..B10 | IPv6, see module `ipv6` | |
 //!
 //! A route may lead to a segment (SRv6); rules S1..S10 of [`raddle_srv6`] then say what becomes of the
-//! packet.
+//! packet. What leaves or comes in by a tunnel: module `tunnel`, and rules T1..T7 of [`raddle_srv6::tunnel`].
 //!
 //! A packet that goes to the kernel is left untouched. Nothing is allocated for a packet, nothing
 //! waits, and nothing depends on earlier packets, but for groups that go round robin because somebody asked
@@ -35,6 +35,7 @@ mod slots;
 mod srv6;
 mod state;
 mod tags;
+mod tunnel;
 mod upon;
 mod vector;
 

@@ -20,7 +20,7 @@ use crate::detour::{self, plain_hash};
 use crate::parts::Parts;
 use crate::rewrite::{sent_len, set_macs};
 use crate::state::State;
-use crate::{ipv4, ipv6, tags};
+use crate::{ipv4, ipv6, tags, tunnel};
 
 /// The segments that a packet has met.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,7 +93,7 @@ pub(crate) fn stopped(
                 Stop::Segment(number) => number,
                 Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
                 Stop::Reason(reason) => return Err(reason),
-                Stop::Tagged(_) => return Err(Reason::TtlExceeded),
+                Stop::Tagged(_) | Stop::Tunnel(_) => return Err(Reason::TtlExceeded),
             }
         }
         Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
@@ -101,6 +101,10 @@ pub(crate) fn stopped(
         Stop::Tagged(number) => {
             let packet = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
             return tags::send_tagged(context, buffer, frame, packet, number).map(Verdict::from);
+        }
+        Stop::Tunnel(number) => {
+            let packet = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
+            return tunnel::send(context, parts, buffer, frame, packet, number);
         }
     };
     let never_punts = || context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
@@ -125,6 +129,9 @@ pub(crate) fn stopped(
         if let Some(sent) = detour::alone(context, to, number, &mut whole) {
             return Ok(sent.into());
         }
+    }
+    if context.memory.segment(number).kind == segment_kind::TUNNEL_END {
+        return tunnel::come_in(context, parts, buffer, frame, (family, len), number);
     }
     let packet = (family, len);
     let undo = &mut parts.work.undo;
@@ -213,17 +220,27 @@ struct Routed<'a> {
     value: u32,
 }
 
+/// The table that routing rules lead a packet to.
+type Guard = fn(&Context<'_>, &[u8], usize) -> Result<Option<u32>, Reason>;
+
 fn routed_to<'a>(context: &Context<'_>, frame: &'a [u8]) -> Option<Routed<'a>> {
     let (family, len) = arrived(frame)?;
     let l3 = frame.get(ETHERNET..ETHERNET + len)?;
+    // A routing rule may have led it to another table than the link's.
+    let by_rule = |guard: Guard| {
+        let asked = context.guarded().then(|| guard(context, frame, len));
+        asked.and_then(Result::ok).flatten()
+    };
     let value = match family {
         Family::V4 => {
             let dst = u32::from_be_bytes(*l3.get(16..)?.first_chunk()?);
-            context.memory.route4(context.link.table4, dst)
+            let table = by_rule(ipv4::guard).unwrap_or(context.link.table4);
+            context.memory.route4(table, dst)
         }
         Family::V6 => {
             let dst = u128::from_be_bytes(*l3.get(24..)?.first_chunk()?);
-            context.memory.route6(context.link.table6, dst)
+            let table = by_rule(ipv6::guard).unwrap_or(context.link.table6);
+            context.memory.route6(table, dst)
         }
     };
     Some(Routed { family, l3, value })
@@ -243,7 +260,7 @@ fn expired(context: &Context<'_>, state: &mut State, frame: &[u8]) -> Stop {
 
 /// Family and length of a packet whose lengths have been checked.
 #[inline]
-fn arrived(frame: &[u8]) -> Option<(Family, usize)> {
+pub(crate) fn arrived(frame: &[u8]) -> Option<(Family, usize)> {
     let header = frame.get(ETHERNET..)?.first_chunk::<8>()?;
     Some(if header[0] >> 4 == 4 {
         (
@@ -279,6 +296,9 @@ fn pass(
             way.flags |= segment.flags;
             return Err(Reason::from_number(segment.reason).unwrap_or(Reason::Encap));
         }
+        if segment.kind == segment_kind::TUNNEL_END {
+            return Err(Reason::Local);
+        }
         way.meet(number, &segment, packet.len())?;
         let route = match carry_out(&settings, &segment, packet)? {
             Next::Frame(frame) => return Ok(Exit::Frame(frame)),
@@ -292,7 +312,7 @@ fn pass(
                 return Err(reason);
             }
             Err(Stop::Reason(reason)) => return Err(reason),
-            Err(Stop::Tagged(_)) => return Err(Reason::OutLink),
+            Err(Stop::Tagged(_) | Stop::Tunnel(_)) => return Err(Reason::OutLink),
         }
     }
 }
@@ -340,15 +360,7 @@ fn routed(
     if lives <= 1 {
         return Err(member_segment(context, state, (value, group), family, l3));
     }
-    let hash31 = match packet.flow() {
-        None => hash(context, group, family, l3).map_err(stopped)?,
-        Some(flow) if hashed_by(group).is_some() => {
-            let of = packet.bytes(flow.range.clone());
-            let hash31 = plain_hash(context, flow.family, of).map_err(stopped)?;
-            spread(hash31, flow.salt) >> 1
-        }
-        Some(_) => 0,
-    };
+    let hash31 = hash_now(context, group, packet).map_err(stopped)?;
     let chosen = match choose(context, state, (value, group), hash31, l3.len(), OPEN) {
         Err(Stop::Tagged(number)) => {
             let chosen = reach_tagged(context, number, l3.len(), OPEN)?;
@@ -368,6 +380,24 @@ fn routed(
         }
         stop => stop,
     })
+}
+
+/// The hash of a packet by which a group chooses: its own, or rule S9.6; 0 where none does.
+#[inline]
+pub(crate) fn hash_now(
+    context: &Context<'_>,
+    group: Group,
+    packet: &Packet<'_>,
+) -> Result<u32, Reason> {
+    match packet.flow() {
+        None => hash(context, group, packet.family(), packet.l3()),
+        Some(flow) if hashed_by(group).is_some() => {
+            let of = packet.bytes(flow.range.clone());
+            let hash31 = plain_hash(context, flow.family, of)?;
+            Ok(spread(hash31, flow.salt) >> 1)
+        }
+        Some(_) => Ok(0),
+    }
 }
 
 /// What stops a packet that is not forwarded by the group with this number, for this reason.
@@ -513,7 +543,8 @@ fn leave(packet: Packet<'_>, exit: &Exit) -> Verdict {
             let l3_len = packet.len();
             let (buffer, frame, have) = packet.into_frame();
             let start = frame.start;
-            write_header(&mut buffer[frame], family, adjacency);
+            write_header(&mut buffer[frame.clone()], family, adjacency);
+            decrease(&mut buffer[frame][ETHERNET..], family);
             if adjacency.tags == 0 {
                 return Verdict::Forward {
                     index: adjacency.index,
@@ -531,22 +562,30 @@ fn leave(packet: Packet<'_>, exit: &Exit) -> Verdict {
     }
 }
 
-/// A13 or B10, and the EtherType.
+/// A13 or B10 but for the TTL, and the EtherType.
 #[inline]
-fn write_header(frame: &mut [u8], family: Family, adjacency: &Adjacency) {
+pub(crate) fn write_header(frame: &mut [u8], family: Family, adjacency: &Adjacency) {
     set_macs(frame, adjacency);
-    let packet = &mut frame[ETHERNET - 2..];
+    frame[ETHERNET - 2..ETHERNET].copy_from_slice(&ether_type(family));
+}
+
+/// As in an Ethernet header.
+pub(crate) fn ether_type(family: Family) -> [u8; 2] {
+    match family {
+        Family::V4 => [0x08, 0x00],
+        Family::V6 => [0x86, 0xdd],
+    }
+}
+
+/// TTL or hop limit less one, which is not 0.
+#[inline]
+pub(crate) fn decrease(l3: &mut [u8], family: Family) {
     match family {
         Family::V4 => {
-            packet[..2].copy_from_slice(&[0x08, 0x00]);
-            packet[2 + 8] -= 1;
-            let check =
-                checksum::decrease_ttl(u16::from_be_bytes([packet[2 + 10], packet[2 + 11]]));
-            packet[2 + 10..2 + 12].copy_from_slice(&check.to_be_bytes());
+            l3[8] -= 1;
+            let check = checksum::decrease_ttl(u16::from_be_bytes([l3[10], l3[11]]));
+            l3[10..12].copy_from_slice(&check.to_be_bytes());
         }
-        Family::V6 => {
-            packet[..2].copy_from_slice(&[0x86, 0xdd]);
-            packet[2 + 7] -= 1;
-        }
+        Family::V6 => l3[7] -= 1,
     }
 }

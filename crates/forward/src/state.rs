@@ -24,6 +24,8 @@ pub(crate) struct State {
     shown: Vec<(u32, u32)>,
     /// Neighbours that were lacking, each at its place.
     wanted: [Option<Wanted>; WANTED],
+    /// The identification of the last packet that was put into a tunnel.
+    id: u16,
 }
 
 impl State {
@@ -33,7 +35,14 @@ impl State {
             flowlets: vec![Flowlet::default(); FLOWLETS],
             shown: vec![(0, 0); members],
             wanted: [None; WANTED],
+            id: 0,
         }
+    }
+
+    /// The identification of the next packet that is put into a tunnel.
+    pub(crate) fn next_id(&mut self) -> u16 {
+        self.id = self.id.wrapping_add(1);
+        self.id
     }
 
     /// Notes a neighbour that is lacking, unless another one waits at its place.

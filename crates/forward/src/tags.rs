@@ -12,9 +12,12 @@ use crate::rewrite::sent_len;
 use crate::upon::{MACS, comes_in_by};
 use crate::{ipv4, ipv6};
 
+/// So many bytes of a frame change at most when its tags are taken off.
+pub(crate) const MOST: usize = MACS + MAX_TAGS * TAG;
+
 /// What was taken off a frame: its first bytes, up to the EtherType behind the tags.
 pub(crate) struct Taken {
-    head: [u8; MACS + MAX_TAGS * TAG],
+    head: [u8; MOST],
     len: usize,
 }
 
@@ -26,10 +29,10 @@ impl Taken {
 
     /// Takes the tags off a frame that begins at `start`.
     fn off(buffer: &mut [u8], start: usize, tags: usize) -> Taken {
-        let mut head = [0; MACS + MAX_TAGS * TAG];
+        let mut head = [0; MOST];
         let len = MACS + tags * TAG;
         head[..len].copy_from_slice(&buffer[start..start + len]);
-        buffer.copy_within(start..start + MACS, start + tags * TAG);
+        take_from(buffer, start, tags);
         Taken { head, len }
     }
 
@@ -37,6 +40,13 @@ impl Taken {
     pub(crate) fn put_back(&self, buffer: &mut [u8], start: usize) {
         buffer[start..start + self.len].copy_from_slice(&self.head[..self.len]);
     }
+}
+
+/// Takes so many tags off a frame that begins at `start`; where it begins then.
+pub(crate) fn take_from(buffer: &mut [u8], start: usize, tags: usize) -> usize {
+    let new = start + tags * TAG;
+    buffer.copy_within(start..start + MACS, new);
+    new
 }
 
 /// Takes the tags off a frame that was seen on link `ingress`; the link that it comes in by then.

@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
-use super::Memory;
+use super::{Memory, Tunnel};
 
 /// A nexthop resolved to bytes. 64 bytes, one cache line.
 ///
@@ -14,7 +14,7 @@ use super::Memory;
 pub struct Adjacency {
     /// Out-link; the segment where the state is [`ADJ_SEGMENT`].
     pub index: u32,
-    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`], [`ADJ_SEGMENT`] or [`ADJ_TAGGED`].
+    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`], [`ADJ_SEGMENT`], [`ADJ_TAGGED`] or [`ADJ_TUNNEL`].
     pub state: u8,
     /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
     pub reason: u8,
@@ -29,12 +29,13 @@ pub struct Adjacency {
     pub src_mac: [u8; 6],
     /// Largest IP packet that may go out, in bytes.
     pub mtu: u32,
-    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs, or the port of the bridge.
+    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs, or the port of the bridge. Where it is
+    /// [`ADJ_TUNNEL`], the table that outer packets are looked up in.
     pub lower: u32,
     /// And their tags from the outermost on: in host byte order, the EtherType in the upper half.
     pub tag: [u32; MAX_TAGS],
-    /// Zero.
-    pub rest: [u32; 7],
+    /// What packets are put into, where the state is [`ADJ_TUNNEL`]; else zero.
+    pub tunnel: Tunnel,
 }
 
 /// As many VLAN tags are taken off a frame or put into it at most.
@@ -50,6 +51,8 @@ pub const ADJ_FORWARD: u8 = 1;
 pub const ADJ_SEGMENT: u8 = 2;
 /// Adjacency state: forward by another link than the adjacency's own, with tags in the frame or without: by a VLAN, a bridge, a macvlan.
 pub const ADJ_TAGGED: u8 = 3;
+/// Adjacency state: put into a packet to the other end of a tunnel, which is looked up then.
+pub const ADJ_TUNNEL: u8 = 4;
 
 impl Adjacency {
     /// Words of one in the image.
@@ -66,7 +69,7 @@ impl Adjacency {
 
     /// Whether packets are sent to it, by whatever link.
     pub fn forwards(&self) -> bool {
-        matches!(self.state, ADJ_FORWARD | ADJ_TAGGED)
+        matches!(self.state, ADJ_FORWARD | ADJ_TAGGED | ADJ_TUNNEL)
     }
 
     /// The link that frames leave by, of one that [`Adjacency::forwards`]: its own, or what is below that.
@@ -89,17 +92,24 @@ impl Memory {
         self.adjacencies.words()[number as usize * Adjacency::WORDS].load(Ordering::Acquire)
     }
 
-    /// An adjacency that has tags, with them.
+    /// An adjacency that has tags or is of a tunnel, with these.
     #[cold]
-    pub(crate) fn with_tags(&self, adjacency: Adjacency, number: u32) -> Adjacency {
+    pub(crate) fn with_rest(&self, adjacency: Adjacency, number: u32) -> Adjacency {
         const AT: usize = offset_of!(Adjacency, lower) / 8;
         let first = number as usize * Adjacency::WORDS;
         let word = |at: usize| self.adjacencies.words()[first + at].load(Ordering::Acquire);
-        let (low, high) = (word(AT), word(AT + 1));
-        Adjacency {
+        let [low, high] = [word(AT), word(AT + 1)];
+        let adjacency = Adjacency {
             lower: low as u32,
             tag: [(low >> 32) as u32, high as u32],
             ..adjacency
+        };
+        match adjacency.state {
+            ADJ_TUNNEL => Adjacency {
+                tunnel: Tunnel::from_words([high, word(AT + 2), word(AT + 3), word(AT + 4)]),
+                ..adjacency
+            },
+            _ => adjacency,
         }
     }
 
@@ -112,3 +122,4 @@ impl Memory {
 
 const _: () = assert!(size_of::<Adjacency>() == 64 && offset_of!(Adjacency, dst_mac) == 8);
 const _: () = assert!(offset_of!(Adjacency, mtu) == 20 && offset_of!(Adjacency, lower) == 24);
+const _: () = assert!(offset_of!(Adjacency, tunnel) == 36);

@@ -33,6 +33,9 @@ pub struct Config {
     /// Key of the SipHash by which flow labels are made of flows' hashes: drawn, so that labels, which everybody on the way sees, tell
     /// nothing of the other key.
     pub label_key: [u64; 2],
+    /// Key of the SipHash of the packet inside by which source ports of UDP tunnels are chosen: the kernel's (`hashrnd`) where it is
+    /// known, else drawn.
+    pub port_key: [u64; 2],
 }
 
 /// The part of [`Config`] that is looked at for every packet.
@@ -68,5 +71,5 @@ numbers! {
     }
 }
 
-const _: () = assert!(size_of::<Config>() == 64 + 256 * 32 + 16);
+const _: () = assert!(size_of::<Config>() == 64 + 256 * 32 + 32);
 const _: () = assert!(offset_of!(Config, sip_key) == 32 && offset_of!(Config, sip_mid) == 64);

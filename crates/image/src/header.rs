@@ -22,6 +22,12 @@ macro_rules! integers {
 }
 integers!(u8 = "__u8", u16 = "__u16", u32 = "__u32", u64 = "__u64");
 
+impl C for Tunnel {
+    fn declare(name: &str) -> String {
+        format!("struct tunnel {name}")
+    }
+}
+
 impl<T: C, const COUNT: usize> C for [T; COUNT] {
     fn declare(name: &str) -> String {
         T::declare(&format!("{name}[{COUNT}]"))
@@ -130,6 +136,12 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("LEARNT_FACTOR", LEARNT_FACTOR),
         ("MAX_TAGS", MAX_TAGS as u64),
         ("TAG", TAG as u64),
+        ("TUNNEL_IPV4", TUNNEL_IPV4 as u64),
+        ("TUNNEL_GRE", TUNNEL_GRE as u64),
+        ("TUNNEL_VXLAN", TUNNEL_VXLAN as u64),
+        ("TUNNEL_MOST", TUNNEL_MOST as u64),
+        ("TUNNEL_END", TUNNEL_END as u64),
+        ("TUNNEL_KEYED", TUNNEL_KEYED),
         ("SCRATCH_SIZE", SCRATCH_SIZE as u64),
         ("SCRATCH_WANTED", SCRATCH_WANTED as u64),
         ("SCRATCH_SENT", SCRATCH_SENT as u64),
@@ -148,7 +160,7 @@ fn write(out: &mut String) -> std::fmt::Result {
     out.push_str("/* What holds for all packets; see Config. */\n");
     record!(
         out, Config, "config", "", magic, flags, seed, policy4, policy6, fields4, fields6, pad,
-        deadline, sip_key, sip_mid, label_key
+        deadline, sip_key, sip_mid, label_key, port_key
     );
 
     numbers(
@@ -195,8 +207,20 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("ADJ_FORWARD", ADJ_FORWARD.into()),
         ("ADJ_SEGMENT", ADJ_SEGMENT.into()),
         ("ADJ_TAGGED", ADJ_TAGGED.into()),
+        ("ADJ_TUNNEL", ADJ_TUNNEL.into()),
     ];
     numbers(out, "struct adjacency, states", &states)?;
+    numbers(out, "struct tunnel, kinds; see tunnel_kind", tunnel_kind::C)?;
+    numbers(
+        out,
+        "struct tunnel, flags; see tunnel_flags",
+        tunnel_flags::C,
+    )?;
+    out.push_str("/* What packets are put into that leave by a tunnel; see Tunnel. */\n");
+    record!(
+        out, Tunnel, "tunnel", "", src, dst, key, kind, flags, ttl, tos, port, sport, sports, pad,
+        salt
+    );
     out.push_str(
         "/* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at \
          once. */\n",
@@ -216,7 +240,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         mtu,
         lower,
         tag,
-        rest
+        tunnel
     );
 
     numbers(
@@ -273,12 +297,12 @@ struct segment {
 	__u16 size;
 	union {
 		__u32 out;	/* SEGMENT_END_DX2 */
-		__u32 template;	/* SEGMENT_END_DX2V, and those with a template */
+		__u32 template;	/* SEGMENT_END_DX2V, SEGMENT_TUNNEL_END, and those with a template */
 		__u32 table4;	/* all others */
 	};
 	union {
 		__u32 mtu;	/* SEGMENT_END_DX2 */
-		__u32 vlans;	/* SEGMENT_END_DX2V */
+		__u32 vlans;	/* SEGMENT_END_DX2V, SEGMENT_TUNNEL_END: how many entries */
 		__u32 table6;	/* all others */
 	};
 } __attribute__((aligned(16)));

@@ -26,11 +26,14 @@ mod reason;
 mod scratch;
 mod segment;
 mod step;
+mod tunnel;
 mod vlan;
 mod wanted;
 mod way_back;
 
-pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, MAX_TAGS, TAG};
+pub use adjacency::{
+    ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, MAX_TAGS, TAG,
+};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
@@ -62,12 +65,16 @@ use step::{
     STEP_ALL, STEP_BUCKET, STEP_BUCKETS, STEP_FACTOR, STEP_MAC, STEP_MAC_BITS, STEP_PORT,
     STEP_STAG, STEP_UNTAGGED, STEP_USED,
 };
+pub use tunnel::{
+    TUNNEL_END, TUNNEL_GRE, TUNNEL_IPV4, TUNNEL_KEYED, TUNNEL_MOST, TUNNEL_VXLAN, Tunnel,
+    TunnelEnd, tunnel_flags, tunnel_kind, tunnel_len,
+};
 pub use vlan::Vlan;
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleL4".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL4");
+/// First word of the configuration: "raddleL5".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL5");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

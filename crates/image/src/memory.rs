@@ -141,6 +141,12 @@ impl Memory {
         [AT, AT + 1].map(|i| self.config.words()[i].load(Ordering::Acquire))
     }
 
+    /// [`Config::port_key`].
+    pub fn port_key(&self) -> [u64; 2] {
+        const AT: usize = offset_of!(Config, port_key) / 8;
+        [AT, AT + 1].map(|i| self.config.words()[i].load(Ordering::Acquire))
+    }
+
     /// The part of the configuration that is looked at for every packet.
     #[inline]
     pub fn config_head(&self) -> ConfigHead {
@@ -226,12 +232,12 @@ impl Memory {
     pub fn adjacency(&self, number: u32) -> Adjacency {
         let adjacency = self.adjacency_but_tags(number);
         match adjacency.state {
-            ADJ_TAGGED => self.with_tags(adjacency, number),
+            ADJ_TAGGED | ADJ_TUNNEL => self.with_rest(adjacency, number),
             _ => adjacency,
         }
     }
 
-    /// The same without what only one that is reached by a VLAN has: `lower` and `tag` are zero.
+    /// The same without what only one that is reached by another link has: `lower`, `tag` and `tunnel` are zero.
     #[inline]
     pub fn adjacency_but_tags(&self, number: u32) -> Adjacency {
         try_load(&self.adjacencies, number).unwrap_or_else(|| Adjacency {

@@ -2,8 +2,8 @@
 //! CPU. C asserts that it is there.
 
 /// Bytes of one CPU's.
-pub const SCRATCH_SIZE: usize = 4288;
+pub const SCRATCH_SIZE: usize = 4352;
 /// Where the neighbours are that packets lacked, in bytes; see [`crate::Wanted`].
-pub const SCRATCH_WANTED: usize = 3904;
+pub const SCRATCH_WANTED: usize = 3968;
 /// Where it is noted how often something was sent without a neighbour, and where to last, in bytes.
 pub const SCRATCH_SENT: usize = 440;

@@ -11,7 +11,7 @@ use std::mem::size_of;
 /// | kind | the two numbers | the other place |
 /// |---|---|---|
 /// | End.DX2 | `out`, `mtu` | |
-/// | End.DX2V | `template`, `out` | |
+/// | End.DX2V, ends of tunnels | `template`, `out` | |
 /// | those with a template, [`segment_kind::has_template`] | `template`, `table6` | `salt` |
 /// | all others | `table4`, `table6` | `target`, of [`segment_kind::has_target`] |
 ///
@@ -36,7 +36,8 @@ pub struct Segment {
     pub size: u16,
     /// First word of the template in [`super::Memory::templates`].
     pub template: u32,
-    /// End.DX2: out-link, as interface index. End.DX2V: number of VLAN entries, which are the template.
+    /// End.DX2: out-link, as interface index. End.DX2V: number of VLAN entries, which are the template. Ends of tunnels: number of
+    /// those, likewise.
     pub out: u32,
     /// Table for IPv4 look-ups of what comes out, or [`LINK_TABLE`].
     pub table4: u32,
@@ -81,7 +82,7 @@ impl Segment {
     pub(super) fn to_parts(self) -> (Head, Rest) {
         let (one, other) = match self.kind {
             segment_kind::END_DX2 => (self.out, self.mtu),
-            segment_kind::END_DX2V => (self.template, self.out),
+            segment_kind::END_DX2V | segment_kind::TUNNEL_END => (self.template, self.out),
             kind if segment_kind::has_template(kind) => (self.template, self.table6),
             _ => (self.table4, self.table6),
         };
@@ -115,7 +116,9 @@ impl Segment {
         };
         match kind {
             segment_kind::END_DX2 => (segment.out, segment.mtu) = (one, other),
-            segment_kind::END_DX2V => (segment.template, segment.out) = (one, other),
+            segment_kind::END_DX2V | segment_kind::TUNNEL_END => {
+                (segment.template, segment.out) = (one, other);
+            }
             kind if segment_kind::has_template(kind) => {
                 (segment.template, segment.table6) = (one, other);
                 segment.salt = rest()[0] as u32;
@@ -173,6 +176,8 @@ numbers! {
         ENCAPS = 33,
         /// `H.Encaps.L2`, `H.Encaps.L2.Red`: likewise.
         ENCAPS_L2 = 34,
+        /// No SRv6: an address of this machine that tunnels end at. The template is a [`super::super::TunnelEnd`] for each.
+        TUNNEL_END = 48,
     }
     also {
         /// Whether the template is headers that packets get.
@@ -342,7 +347,7 @@ mod tests {
             salt: 12,
             target: std::array::from_fn(|byte| byte as u8 + 1),
         };
-        for kind in 0..=40 {
+        for kind in 0..=50 {
             let (head, rest) = Segment { kind, ..all }.to_parts();
             let back = Segment::from_parts(head, || rest);
             assert_eq!(back.to_parts(), (head, rest), "{kind}");
@@ -360,7 +365,7 @@ mod tests {
             use segment_kind::*;
             match kind {
                 END_DX2 => (wanted.out, wanted.mtu) = (8, 11),
-                END_DX2V => (wanted.template, wanted.out) = (7, 8),
+                END_DX2V | TUNNEL_END => (wanted.template, wanted.out) = (7, 8),
                 END_B6 | END_B6_ENCAPS | INSERT | ENCAPS | ENCAPS_L2 => {
                     (wanted.template, wanted.table6, wanted.salt) = (7, LINK_TABLE, 12);
                 }

@@ -1,9 +1,10 @@
 //! What is beneath a link, and what is found there: packets of a link pass that, too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use raddle_rib::below;
-use raddle_rib::event::Link;
+use raddle_rib::event::{Link, Tunnel, TunnelKind};
 
 use super::finding::concerns;
 use super::{Finding, Role, Scene, Severity};
@@ -23,6 +24,39 @@ pub struct Passed {
     /// The link is a VLAN upon a bridge that filters VLANs, or upon such a VLAN: by an access port its frames come to the bridge without a
     /// tag, and get one there.
     pub by_pvid: bool,
+    /// Tunnels that packets may leave or come in by, by index: the link itself, or ports of its bridge.
+    pub tunnels: BTreeMap<u32, Outer>,
+}
+
+/// The packets that carry others through a tunnel, as far as firewalls look at them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Outer {
+    /// The tunnel's name.
+    pub name: String,
+    /// Their protocol.
+    pub protocol: u8,
+    /// The tunnel's own end; none where it may be any.
+    pub local: Option<Ipv4Addr>,
+    /// Its other end, likewise.
+    pub remote: Option<Ipv4Addr>,
+}
+
+impl Outer {
+    fn of(link: &Link, tunnel: &Tunnel) -> Outer {
+        let is_vxlan = matches!(tunnel.kind, TunnelKind::Vxlan { .. });
+        Outer {
+            name: link.name.clone(),
+            protocol: match tunnel.kind {
+                TunnelKind::Ipip => 4,
+                TunnelKind::Sit => 41,
+                TunnelKind::Gre { .. } => 47,
+                TunnelKind::Vxlan { .. } => 17,
+            },
+            local: tunnel.local,
+            // A VXLAN has others in its FDB.
+            remote: tunnel.remote.filter(|_| !is_vxlan),
+        }
+    }
 }
 
 /// So many links are upon each other at most: a macvlan, two VLANs, a bridge, a VLAN as its port, a bond, a member. More are none that
@@ -35,15 +69,19 @@ const DEEPEST: usize = 8;
 /// 2. Beneath a VLAN the VLANs that it is upon, the link below all of them, and what is beneath that.
 /// 3. Beneath a bridge its ports, and what is beneath them.
 /// 4. Beneath a macvlan the link that it is upon, and what is beneath that.
-/// 5. Nothing beneath others, nor beneath VLANs that engines do not know ([`below`]).
+/// 5. Beneath a tunnel what carries it, for which see [`beneath_by`].
+/// 6. Nothing beneath others, nor beneath VLANs that engines do not know ([`below`]).
 pub fn beneath<'a>(links: impl Iterator<Item = &'a Link>) -> Beneath {
-    beneath_by(links, |_| true)
+    beneath_by(links, |_| true, |_| false)
 }
 
-/// As [`beneath`], where packets come in or leave by those ports of bridges only that are `used`.
+/// As [`beneath`], where packets come in or leave by those ports of bridges only that are `used`, and what is sent in a tunnel may leave
+/// by each link that is no tunnel and `carries` it: all of these, and what is beneath them, are beneath tunnels. What is there sees
+/// another packet than rules elsewhere do, as it does of what has tags.
 pub fn beneath_by<'a>(
     links: impl Iterator<Item = &'a Link>,
     used: impl Fn(&Link) -> bool,
+    carries: impl Fn(&Link) -> bool,
 ) -> Beneath {
     let links: BTreeMap<u32, &Link> = links.map(|link| (link.index, link)).collect();
     let mut members: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
@@ -53,7 +91,20 @@ pub fn beneath_by<'a>(
             members.entry(master).or_default().push(link);
         }
     }
-    let known = Known { links, members };
+    let mut known = Known {
+        links,
+        members,
+        carriers: Passed::default(),
+    };
+    let mut carriers = Passed::default();
+    let links = known.links.values();
+    for link in links.filter(|link| link.tunnel.is_none() && carries(link)) {
+        carriers.add(link);
+        carriers.join(known.passed(link, 0));
+    }
+    carriers.tunnels.clear();
+    carriers.tagged |= !carriers.links.is_empty();
+    known.carriers = carriers;
     let all = known.links.values();
     let all = all.filter_map(|link| Some((link.index, known.passed(link, 0)?)));
     all.collect()
@@ -63,6 +114,8 @@ struct Known<'a> {
     links: BTreeMap<u32, &'a Link>,
     /// Members of bonds, ports of bridges.
     members: BTreeMap<u32, Vec<&'a Link>>,
+    /// What is beneath each tunnel.
+    carriers: Passed,
 }
 
 impl<'a> Known<'a> {
@@ -96,8 +149,12 @@ impl<'a> Known<'a> {
             let lower = lower.and_then(by_index)?;
             passed.add(lower);
             passed.join(self.passed(lower, depth + 1));
+        } else if let Some(tunnel) = &link.tunnel {
+            passed = self.carriers.clone();
+            passed.tunnels.insert(link.index, Outer::of(link, tunnel));
         }
-        (!passed.links.is_empty() || passed.bridged).then_some(passed)
+        let any = !passed.links.is_empty() || !passed.tunnels.is_empty();
+        (any || passed.bridged).then_some(passed)
     }
 }
 
@@ -111,6 +168,7 @@ impl Passed {
         self.links.extend(beneath.links);
         self.tagged |= beneath.tagged;
         self.bridged |= beneath.bridged;
+        self.tunnels.extend(beneath.tunnels);
     }
 }
 
@@ -124,9 +182,10 @@ pub(crate) fn is_macvlan(link: &Link) -> bool {
     link.kind.as_deref() == Some("macvlan")
 }
 
-/// Whether a link has no driver of its own, which packets would be received and sent by: that is below it.
+/// Whether a link has no driver of its own, which packets would be received and sent by: that is below it, or of a tunnel wherever
+/// the packets go that carry others.
 pub fn is_upon_others(link: &Link) -> bool {
-    link.is_vlan() || is_bridge(link) || is_macvlan(link)
+    link.is_vlan() || is_bridge(link) || is_macvlan(link) || link.tunnel.is_some()
 }
 
 /// The bridge that a link is a port of.
@@ -460,15 +519,70 @@ mod tests {
         assert_eq!(of(&all, 9), [6]);
         assert!(all[&2].bridged && all[&8].bridged && !all[&7].bridged && !all[&9].bridged);
         assert!(all[&2].tagged, "a port is a VLAN");
-        let some = beneath_by(scene.links.iter(), |port| port.index == 4);
+        let some = beneath_by(scene.links.iter(), |port| port.index == 4, |_| false);
         assert_eq!(of(&some, 2), [4, 5]);
         assert!(!some[&2].tagged && some[&8].tagged);
-        let none = beneath_by(scene.links.iter(), |_| false);
+        let none = beneath_by(scene.links.iter(), |_| false, |_| false);
         assert!(none[&2].links.is_empty() && none[&2].bridged);
         assert!(!all[&8].by_pvid);
         let filters = bridged(true);
-        let some = beneath_by(filters.links.iter(), |port| port.index == 3);
+        let some = beneath_by(filters.links.iter(), |port| port.index == 3, |_| false);
         assert!(some[&2].tagged && some[&8].by_pvid && !some[&2].by_pvid);
+    }
+
+    #[test]
+    fn what_is_sent_in_tunnels_passes_the_links_that_carry_it() {
+        let tunnel = |index, name: &str, kind| Link {
+            tunnel: Some(Tunnel {
+                kind,
+                local: Some([192, 0, 2, 1].into()),
+                remote: Some([192, 0, 2, 2].into()),
+                ttl: 64,
+                tos: 0,
+                df: raddle_rib::event::TunnelDf::Set,
+                link: 0,
+                is_special: false,
+            }),
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let gre = tunnel(
+            10,
+            "gre1",
+            TunnelKind::Gre {
+                ikey: None,
+                okey: None,
+            },
+        );
+        let vxlan = TunnelKind::Vxlan {
+            vni: 5,
+            port: 4789,
+            sports: (0, 0),
+            learns: false,
+            checksum: false,
+            ttl_inner: false,
+        };
+        let mut scene = bridged(false);
+        let vxlan = port(tunnel(11, "vxlan5", vxlan), 2);
+        scene.links.extend([gre, vxlan]);
+        let of = |found: &Beneath, index: u32| -> Vec<u32> {
+            found[&index].links.keys().copied().collect()
+        };
+        // In: by whatever comes.
+        let ins = beneath(scene.links.iter());
+        assert_eq!(of(&ins, 10), [0; 0]);
+        assert!(!ins[&10].tagged && !ins[&10].bridged);
+        assert_eq!(ins[&10].tunnels[&10].protocol, 47);
+        assert_eq!(ins[&2].tunnels.keys().copied().collect::<Vec<_>>(), [11]);
+        // Out: by a bridge of which a tunnel is a port, too, and that is no circle.
+        let carries = |link: &Link| [2, 6].contains(&link.index);
+        let outs = beneath_by(scene.links.iter(), |port| port.index != 7, carries);
+        assert_eq!(of(&outs, 10), [2, 3, 4, 5, 6, 11]);
+        assert!(outs[&10].tagged && outs[&10].bridged);
+        assert_eq!(outs[&10].tunnels.keys().copied().collect::<Vec<_>>(), [10]);
+        assert_eq!(of(&outs, 2), [2, 3, 4, 5, 6, 11]);
+        let remote = |found: &Beneath| found[&2].tunnels[&11].remote;
+        assert_eq!(remote(&outs), None, "its FDB has others");
+        assert_eq!(outs[&8].tunnels.len(), 1, "the VLAN upon it");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use raddle_rib::{PuntedByRule, Rib};
 pub use raddle_netlink::probe::Error;
 
 pub use self::beneath::{
-    Beneath, Passed, beneath, beneath_by, bridge_of, is_upon_others, with_beneath,
+    Beneath, Outer, Passed, beneath, beneath_by, bridge_of, is_upon_others, with_beneath,
 };
 use self::beneath::{is_bridge, of_bonds_too, of_uppers_too};
 // What raddle-bench calls it.
@@ -34,7 +34,8 @@ use self::finding::concerns;
 pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
 pub use self::kernel::{KernelError, running_kernel};
-pub use self::pairs::{Punted, Verdicts, Version, Why};
+pub use self::link::is_usable_tunnel;
+pub use self::pairs::{Ends, Punted, Verdicts, Version, Why};
 pub use self::rules::{by_packet, by_way_out};
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
@@ -102,7 +103,7 @@ pub struct Scene {
     pub settings: Settings,
     /// Its routing rules.
     pub rules: Vec<Rule>,
-    /// Links with an address that others than their neighbours may use ([`addressed`]).
+    /// Links with an address that others than their neighbours may use, or in a VRF ([`addressed`]).
     pub addressed: BTreeSet<u32>,
     /// Links on which the XDP program is ours.
     pub attached: BTreeSet<u32>,
@@ -167,13 +168,23 @@ impl Scene {
     }
 }
 
-/// The links that have an address of more than link scope. A bridge without one routes nothing in most set-ups: it is forwarded from only
-/// where it is named.
+/// Whether a link is one that routes, where none are named: a bridge or a tunnel has to be one of these ([`addressed`]).
+pub fn routes(link: &Link, addressed: &BTreeSet<u32>) -> bool {
+    let needs_one = is_bridge(link) || link.tunnel.is_some();
+    !needs_one || addressed.contains(&link.index)
+}
+
+/// The links that have an address of more than link scope, or are in a VRF, as the bridge of an L3VNI is, which needs no address. Another
+/// bridge or tunnel without one routes nothing in most set-ups: it is forwarded from only where it is named.
 pub fn addressed(rib: &Rib) -> BTreeSet<u32> {
     /// `RT_SCOPE_LINK`.
     const LINK: u8 = 253;
     let wide = rib.addresses().iter().filter(|own| own.scope < LINK);
-    wide.map(|own| own.index).collect()
+    let in_vrf = rib.links();
+    let in_vrf = in_vrf.filter(|link| raddle_rib::vrf_of(link, |index| rib.link(index)).is_some());
+    wide.map(|own| own.index)
+        .chain(in_vrf.map(|link| link.index))
+        .collect()
 }
 
 /// Looks at everything, and fixes what may be fixed.
@@ -236,6 +247,11 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
     let unused = of_uppers_too(unused, &known, scene);
     known.extend(unused.iter().cloned());
     add(Topic::Link, unused);
+    let (ins, _) = in_use(scene, options, &known);
+    let with_program = wires(scene, &ins, Role::In, &known);
+    let alone = link::without_carrier(scene, &ins, &with_program);
+    known.extend(alone.iter().cloned());
+    add(Topic::Link, alone);
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
     let (ins, outs) = in_use(scene, options, &known);
@@ -252,12 +268,14 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
                 finding.severity = Severity::Warning;
                 finding.why.push_str(", which --allow-bypass allows");
             }
-        } else if !bypassed.is_empty() {
+        } else if !bypassed.is_empty() || way_in.tunnels() || way_out.tunnels() {
             let mut verdicts = look(way_in, way_out, &mut known)?;
             if options.punt_tracked {
                 verdicts.punt_tracked(&ins, &outs);
             }
-            if !verdicts.frees_nothing(&ins, &outs, forwarded(scene, &ins)) {
+            // What only tunnels meet keeps no start from being made.
+            let frees = || !verdicts.frees_nothing(&ins, &outs, forwarded(scene, &ins));
+            if bypassed.is_empty() || frees() {
                 let punted = verdicts.punted(&ins, &outs).into_iter();
                 bypassed = punted
                     .map(|it| Finding::new(Severity::Punted, &it.packets, it.why()))
@@ -304,6 +322,15 @@ impl<'a> Way<'a> {
 
     fn with_beneath(self) -> BTreeMap<u32, String> {
         with_beneath(self.links, self.beneath)
+    }
+
+    /// Whether packets come in or leave by a tunnel.
+    fn tunnels(self) -> bool {
+        let mut links = self.links.keys();
+        links.any(|index| {
+            let beneath = self.beneath.get(index);
+            beneath.is_some_and(|passed| !passed.tunnels.is_empty())
+        })
     }
 
     /// The first of the links that packets come in or leave by a bridge of.
@@ -361,7 +388,10 @@ fn rejected(findings: &[Finding], role: Role) -> BTreeSet<&str> {
 /// What is beneath links, by those ports of bridges that are used in a role.
 fn beneath_in_role(scene: &Scene, role: Role, findings: &[Finding]) -> Beneath {
     let rejected = rejected(findings, role);
-    beneath_by(scene.links.iter(), |port| !rejected.contains(&*port.name))
+    let used = |link: &Link| !rejected.contains(&*link.name);
+    beneath_by(scene.links.iter(), used, |link| {
+        role == Role::Out && used(link)
+    })
 }
 
 /// Links, and the ones beneath by which packets come in or leave in this role.
@@ -378,7 +408,7 @@ fn wires(
 ///
 /// 1. A link that is rejected in a role is not used in it.
 /// 2. Packets are forwarded from the links that the user named; when none are named, from all on
-///    which forwarding is on, but bridges without an address.
+///    which forwarding is on, but bridges and tunnels without an address.
 /// 3. From a port of a bridge none are for itself.
 /// 4. Packets are sent through every other link.
 fn in_use(
@@ -396,8 +426,7 @@ fn in_use(
             return options.links.contains(&link.name);
         }
         let device = scene.governing(link.index);
-        let routes = !is_bridge(link) || scene.addressed.contains(&link.index);
-        routes && (device.forwarding4 || device.forwarding6)
+        routes(link, &scene.addressed) && (device.forwarding4 || device.forwarding6)
     };
     let pick = |role, keep: &dyn Fn(&Link) -> bool| {
         let rejected = rejected(findings, role);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use raddle_image::{MAX_LINKS, MAX_TAGS};
-use raddle_rib::event::{Bond, Link};
+use raddle_rib::event::{Bond, Link, Tunnel, TunnelKind};
 use raddle_rib::vrf_of;
 use raddle_select::{BondMode, BondPolicy};
 
-use super::beneath::{bridge_of, is_bridge, is_macvlan, lowers, of_uppers_too};
+use super::beneath::{bridge_of, is_bridge, is_macvlan, is_upon_others, lowers, of_uppers_too};
 use super::veth::Stacked;
 use super::{Finding, Role, Scene, Severity};
 
@@ -45,13 +45,14 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 /// 7. One with somebody else's XDP program: not forwarded from.
 /// 8. A bridge is used by way of its ports, unless it does what engines do not ([`refused_bridge`]).
 /// 9. A macvlan is used by way of the link below it ([`refused_macvlan`]).
+/// 10. A tunnel that engines know is used by way of whatever links its outer packets take ([`refused_tunnel`]); 1 and 4 are not for it.
 pub(super) fn judge(
     scene: &Scene,
     generic: bool,
     stacked: &BTreeMap<u32, Stacked>,
 ) -> Vec<Finding> {
     let names: BTreeMap<u32, &Link> = scene.links.iter().map(|l| (l.index, l)).collect();
-    let mut findings = Vec::new();
+    let (mut findings, mut of_tunnels) = (Vec::new(), Vec::new());
     for link in &scene.links {
         let mut reject = |role, what: String, why: &str| {
             let finding = Finding::new(Severity::LinkRejected, what, why);
@@ -61,7 +62,7 @@ pub(super) fn judge(
             reject(Role::Both, "loopback".into(), "there is nothing to forward");
             continue;
         }
-        if !link.is_ethernet() || link.mac.is_none() {
+        if link.tunnel.is_none() && (!link.is_ethernet() || link.mac.is_none()) {
             reject(
                 Role::Both,
                 "not Ethernet".into(),
@@ -191,6 +192,14 @@ pub(super) fn judge(
             if let Some((role, what, why)) = refused_macvlan(link, &names) {
                 reject(role, what, why);
             }
+        } else if let Some(tunnel) = &link.tunnel {
+            if let Some(finding) = refused_tunnel(link, tunnel) {
+                let is_both = finding.role == Role::Both;
+                of_tunnels.push(finding);
+                if is_both {
+                    continue;
+                }
+            }
         } else if let Some(kind) = link.kind.as_deref().filter(|kind| !is_simple_kind(kind)) {
             let why = "XDP on it runs late or not at all; the kernel forwards there";
             reject(Role::Both, format!("{kind} device"), why);
@@ -223,11 +232,86 @@ pub(super) fn judge(
             findings.push(finding.fix(format!("ip link set dev {} {off}", link.name)));
         }
     }
+    findings.append(&mut of_tunnels);
     of_uppers_too(findings, &[], scene)
 }
 
 /// What follows.
 const KERNEL: &str = "the kernel forwards there";
+
+/// `LOOPBACK_IFINDEX`.
+const LOOPBACK_INDEX: u32 = 1;
+
+/// Whether a link is a tunnel that engines send through, or take packets from, as far as it is set to what they do.
+pub fn is_usable_tunnel(link: &Link) -> bool {
+    let refused = |tunnel| refused_tunnel(link, tunnel).is_some_and(|it| it.role == Role::Both);
+    link.tunnel.as_ref().is_some_and(|tunnel| !refused(tunnel))
+}
+
+/// In which role a tunnel is not used, why, and a command that changes it.
+///
+/// 1. It does what engines do not, or its outer packets are bound to a link (loopback aside): in neither.
+/// 2. It has no address of its own end, which the kernel then chooses for each packet: in neither.
+/// 3. It has several other ends, and is no VXLAN: in neither. One without any end is the kernel's own (`gre0`, `tunl0`, `sit0`).
+/// 4. A VXLAN learns from what comes in: nothing comes in by it, as the kernel would not see it.
+fn refused_tunnel(link: &Link, tunnel: &Tunnel) -> Option<Finding> {
+    let (kind, not_done) = match tunnel.kind {
+        TunnelKind::Ipip => (
+            "ipip",
+            "external, mode any or mplsip, encap (FOU, GUE), a mark, or more",
+        ),
+        TunnelKind::Sit => (
+            "sit",
+            "external, mode any or ipip, isatap, 6rd, encap (FOU, GUE), a mark, or more",
+        ),
+        TunnelKind::Gre { .. } => (
+            "gre",
+            "external, csum, seq, encap (FOU, GUE), a mark, or more",
+        ),
+        TunnelKind::Vxlan { .. } => (
+            "vxlan",
+            "external, vnifilter, a multicast group, an end of IPv6, df inherit, gbp, gpe, proxy, l2miss, l3miss, rsc, or more",
+        ),
+    };
+    let name = &link.name;
+    let refused = |role, what: String, why: &str| {
+        Finding::new(Severity::LinkRejected, what, why).on(name, role)
+    };
+    let set = |what: &str| format!("ip link set dev {name} type {kind} {what}");
+    if tunnel.is_special {
+        let what = format!("{kind} with an option that raddle does not carry out: {not_done}");
+        let why = "ip -d link shows them; the kernel forwards there";
+        return Some(refused(Role::Both, what, why));
+    }
+    if tunnel.link != 0 && tunnel.link != LOOPBACK_INDEX {
+        let what = format!("{kind} that is bound to a link (dev)");
+        return Some(refused(Role::Both, what, KERNEL));
+    }
+    let is_vxlan = matches!(tunnel.kind, TunnelKind::Vxlan { .. });
+    if tunnel.local.is_none() && tunnel.remote.is_none() && !is_vxlan {
+        let what = format!("{kind} for what no other tunnel takes");
+        return Some(refused(Role::Both, what, KERNEL));
+    }
+    if tunnel.local.is_none() {
+        let what = format!("{kind} without an address of its own end (local)");
+        let why = "the kernel chooses one for each packet, and forwards there";
+        return Some(refused(Role::Both, what, why).fix(set("local ADDRESS")));
+    }
+    match tunnel.kind {
+        TunnelKind::Vxlan { learns: true, .. } => {
+            let what = "vxlan that learns from what comes in".to_owned();
+            let why =
+                "the kernel has to see that, and forwards from there; with EVPN it need not learn";
+            Some(refused(Role::In, what, why).fix(set("nolearning")))
+        }
+        TunnelKind::Vxlan { .. } => None,
+        _ if tunnel.remote.is_none() => {
+            let what = format!("{kind} with several other ends (no remote)");
+            Some(refused(Role::Both, what, KERNEL).fix(set("remote ADDRESS")))
+        }
+        _ => None,
+    }
+}
 
 /// In which role a port of a bridge is not used, and why.
 ///
@@ -316,6 +400,9 @@ fn refused_macvlan(
     {
         return both("macvlan upon a bridge, a port of one, or a macvlan");
     }
+    if all().any(|lower| lower.tunnel.is_some()) {
+        return both("macvlan upon a tunnel");
+    }
     if !takes_its_own_only(link, Some(lower)) {
         return both("macvlan that takes frames which are not to its own address");
     }
@@ -326,6 +413,27 @@ fn refused_macvlan(
     let why = "what it sends may be for a macvlan upon the same link, which XDP would not give it to; the kernel sends there. With \
                mode private or vepa XDP does";
     is_bridge.then_some((Role::Out, what, why))
+}
+
+/// Tunnels, and links that come in by tunnels alone, where no link by which outer packets could come in has the program, `with_program`
+/// being those that would; `ins` are the links that are forwarded from.
+pub(super) fn without_carrier(
+    scene: &Scene,
+    ins: &BTreeMap<u32, String>,
+    with_program: &BTreeMap<u32, String>,
+) -> Vec<Finding> {
+    let mut carriers = scene.links.iter();
+    let has_program = |link: &Link| !is_upon_others(link) && with_program.contains_key(&link.index);
+    if carriers.any(has_program) {
+        return Vec::new();
+    }
+    let found = ins.values().map(|name| {
+        let why =
+            "what comes in by it comes in by others first: with --link these have to be named, too";
+        let what = "no other link is forwarded from";
+        Finding::new(Severity::LinkRejected, what, why).on(name, Role::In)
+    });
+    found.collect()
 }
 
 /// Bonds that are not sent through, `with_program` being the links that the program is to run on.
@@ -404,11 +512,13 @@ fn refused_vlan(link: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, &'
     Some(("VLAN of which nothing is known".to_owned(), KERNEL))
 }
 
-/// Why a VLAN is not used for the link below it that is no VLAN: a port of a bridge, which goes on with frames of other VLANs, or a macvlan.
+/// Why a VLAN is not used for the link below it that is no VLAN: a port of a bridge, which goes on with frames of other VLANs, a macvlan,
+/// or a tunnel.
 fn refused_below(lower: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, &'static str)> {
     let what = match bridge_of(lower, |index| links.get(&index).copied()) {
         Some(bridge) => format!("part of bridge {}", bridge.name),
         None if is_macvlan(lower) => "macvlan".to_owned(),
+        None if lower.tunnel.is_some() => "tunnel".to_owned(),
         None => return None,
     };
     Some((format!("its lower link {}: {what}", lower.name), KERNEL))

@@ -42,11 +42,14 @@
 //!     which tests may see another EtherType and no addresses: there all tests may hold.
 //! 15. What bridges have packets pass ([`crate::bridged`]) closes the rows of links that come in by a bridge, or the columns of those that
 //!     leave by one.
+//! 16. What leaves by a tunnel is sent by this machine in packets of its own: what these may meet closes the columns of the tunnel and of
+//!     links above it ([`outer`]). What is on any link that they may leave by is beneath the tunnel (14).
 
 pub(crate) mod gather;
 mod merge;
 mod model;
 mod nft;
+mod outer;
 mod walk;
 mod words;
 mod xt;
@@ -87,6 +90,17 @@ pub struct Verdicts {
     pub tracked: [Option<String>; 2],
     /// Whether connections are tracked, of IPv4 and IPv6.
     pub connections: [bool; 2],
+    /// Tunnels by which nothing comes in but by the kernel ([`Firewall::segments`]), and what says so.
+    pub ends: Option<Ends>,
+}
+
+/// Tunnels whose packets the kernel has to take in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Their names.
+    pub tunnels: BTreeSet<String>,
+    /// What the packets that come in may meet.
+    pub rule: String,
 }
 
 /// A rule that concerns forwarded packets.
@@ -201,6 +215,8 @@ pub(crate) struct Facts {
     services: usize,
     /// What is hooked in that nobody else tells of.
     foreign: Vec<Hooked>,
+    /// The same where only packets to or from this machine pass.
+    foreign_to_local: Vec<Hooked>,
     /// Of IPv4 and IPv6, whether packets may be looked up elsewhere before table local.
     local_later: [bool; 2],
     /// Links by index, what is on them and on which side.
@@ -212,11 +228,17 @@ pub(crate) struct Facts {
 /// Decides, by the rules of this module.
 pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
     let mut verdicts = Verdicts::default();
-    for (i, version) in [Version::V4, Version::V6].into_iter().enumerate() {
+    let lowered = [Version::V4, Version::V6].map(|version| {
         let mut rules = nft::lower(ruleset, version);
         rules.append(xt::lower(&facts.tables, version));
+        (version, rules)
+    });
+    let [(_, of_outer), _] = &lowered;
+    let by_tunnels = outer::closed(facts, of_outer);
+    for (i, (version, rules)) in lowered.iter().enumerate() {
+        let version = *version;
         let mut merge = Merge::new(version, &facts.ins, &facts.outs);
-        let strict = by_rules(facts, &rules, &mut merge);
+        let strict = by_rules(facts, rules, &mut merge);
         for (side, range, rule) in &rules.translations.back {
             let mut area = Area::all(version);
             if let Some(range) = range {
@@ -228,6 +250,9 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
             merge.all(&area, &format!("{rule} (translated back)"));
         }
         by_hooks(facts, version, &mut merge);
+        for (tunnel, rule) in &by_tunnels {
+            merge.some(&Area::all(version), rule, |pair| pair.1 == *tunnel);
+        }
         by_bridges(facts, ruleset, &mut merge);
         let tracks = |t: &Tracker| t.families[i] && t.does == Does::Tracks;
         verdicts.connections[i] = facts.trackers.iter().any(tracks);
@@ -308,6 +333,8 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
             rules,
             version,
             links,
+            protocol: None,
+            to_this: false,
             local_first: !facts.local_later[version as usize],
             vrfs: !facts.masters.is_empty(),
             found: Vec::new(),

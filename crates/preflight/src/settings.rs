@@ -265,6 +265,8 @@ mod tests {
         min_pmtu: 552,
         seg6_flowlabel: 0,
         tunsrc: None,
+        local_ports: (0, 0),
+        default_ttl: 0,
     };
 
     fn options() -> Options {

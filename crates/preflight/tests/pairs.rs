@@ -5,7 +5,7 @@ mod net;
 
 use std::collections::BTreeMap;
 
-use raddle_preflight::{Beneath, Known, Passed, Verdicts, Way, look};
+use raddle_preflight::{Beneath, Known, Outer, Passed, Verdicts, Way, look};
 
 use net::{command, index, namespace, run, try_run};
 
@@ -495,6 +495,119 @@ fn what_is_below_a_vlan_sees_tags() {
             "nft 'table netdev t { chain c { type filter hook ingress device lower priority 0; accept; }; }'",
         );
         assert_eq!(closed(true), []);
+    });
+}
+
+/// What leaves by a tunnel is sent by this machine, and what comes in by one is to it.
+#[test]
+fn what_is_sent_in_tunnels_meets_what_this_machine_sends_meets() {
+    namespace("outer", |_| {
+        run("ip link add eth0 type veth peer name eth0-far");
+        // The name of one that is not there, as this kernel may have no GRE.
+        let (gre, eth0) = (9_999, index("eth0"));
+        let ins: BTreeMap<u32, String> = [(eth0, "eth0".to_owned())].into();
+        let outs: BTreeMap<u32, String> =
+            [(eth0, "eth0".to_owned()), (gre, "gre1".to_owned())].into();
+        let outer = Outer {
+            name: "gre1".into(),
+            protocol: 47,
+            local: Some([192, 0, 2, 1].into()),
+            remote: Some([192, 0, 2, 2].into()),
+        };
+        let passed = |links: &BTreeMap<u32, String>| -> Beneath {
+            let passed = Passed {
+                links: links.clone(),
+                tagged: !links.is_empty(),
+                tunnels: [(gre, outer.clone())].into(),
+                ..Passed::default()
+            };
+            [(gre, passed)].into()
+        };
+        let found = || {
+            let (beneath, mut known) = (passed(&ins), Known::default());
+            let none = Beneath::new();
+            let (way_in, way_out) = (Way::of(&ins, &none), Way::of(&outs, &beneath));
+            look(way_in, way_out, &mut known).unwrap()
+        };
+        assert!(found().why.is_empty());
+        let chain = |hook: &str, rules: &str| {
+            let kind = match rules.contains("nat ")
+                || rules.contains("masq")
+                || rules.contains("redirect")
+            {
+                true => "nat",
+                false => "filter",
+            };
+            format!(
+                "nft 'table ip t {{ chain c {{ type {kind} hook {hook} priority 0; {rules}; }}; }}'"
+            )
+        };
+        for (set, closes) in [
+            (chain("output", "ip protocol icmp drop; udp dport 53 drop; accept"), false),
+            (chain("output", "meta l4proto { tcp, udp } drop"), false),
+            (chain("output", "meta l4proto gre drop"), true),
+            (chain("output", "meta l4proto != gre drop"), false),
+            (chain("output", "ip protocol 47 counter"), true),
+            (chain("output", "oifname lan0 drop; ip daddr 198.51.100.0/24 drop; ip saddr != 192.0.2.1 drop"), false),
+            (chain("output", "oifname eth0 drop"), true),
+            (chain("output", "ct state invalid drop"), true),
+            (chain("output", "policy drop; meta l4proto gre accept"), false),
+            (chain("output", "policy drop; meta l4proto udp accept"), true),
+            (chain("postrouting", "ip saddr 172.17.0.0/16 masquerade"), false),
+            (chain("postrouting", "oifname eth0 masquerade"), true),
+            (chain("postrouting", "oifname lan0 snat to 203.0.113.1"), false),
+            (chain("postrouting", "oifname lan0 snat to 192.0.2.2"), true),
+            // What comes in is judged, and what leaves does not count for that.
+            (chain("input", "meta l4proto gre drop"), false),
+            (chain("input", "policy drop; ct state established accept"), true),
+            (chain("input", "policy drop; meta l4proto gre accept; ct state established accept"), false),
+            (chain("prerouting", "fib daddr type local tcp dport 80 dnat to 10.1.1.1"), false),
+            (chain("prerouting", "fib daddr type local dnat to 10.1.1.1"), true),
+            (chain("prerouting", "ip daddr 203.0.113.9 dnat to 192.0.2.1"), true),
+            (chain("prerouting", "ip daddr 203.0.113.9 dnat to 10.1.1.1"), false),
+            (chain("prerouting", "ip daddr 203.0.113.9 redirect"), true),
+            (
+                "nft 'table netdev t { chain e { type filter hook egress device eth0 priority 0; ip daddr 10.0.0.1 drop; }; }'".into(),
+                true,
+            ),
+            ("iptables-nft -A OUTPUT -p tcp -j DROP".into(), false),
+            ("iptables-nft -A OUTPUT -p gre -j DROP".into(), true),
+            ("iptables-nft -A OUTPUT ! -p tcp -j DROP".into(), true),
+            ("iptables-legacy -A OUTPUT -p 17 -j DROP".into(), false),
+            ("iptables-legacy -A OUTPUT -p 47 -j DROP".into(), true),
+            ("iptables-legacy -A OUTPUT ! -p 17 -d 192.0.2.0/24 -j LOG".into(), true),
+        ] {
+            if !try_run(&set) {
+                eprintln!("skipped: this kernel does not take {set}");
+                continue;
+            }
+            let found = found();
+            for (version, guarded) in [&found.firewall.v4, &found.firewall.v6].into_iter().enumerate() {
+                let is = guarded.pairs.contains(&(eth0, gre));
+                assert_eq!(is, closes, "{set}, version {version}: {:#?}", found.why);
+            }
+            assert!(found.firewall.segments, "{set}");
+            assert_eq!(found.ends, None, "nothing comes in by a tunnel");
+            run("nft flush ruleset");
+            if set.contains("legacy") {
+                run("iptables-legacy -F");
+            }
+        }
+        if load("docker.iptables", "nft") {
+            let found = found();
+            assert!(
+                !found.firewall.v4.pairs.contains(&(eth0, gre)),
+                "{:#?}",
+                found.why
+            );
+            // What comes in by it.
+            let beneath = passed(&BTreeMap::new());
+            let (way_in, way_out) = (Way::of(&outs, &beneath), Way::of(&ins, &beneath));
+            let found = look(way_in, way_out, &mut Known::default()).unwrap();
+            let ends = found.ends.unwrap();
+            assert_eq!(ends.tunnels, ["gre1".to_owned()].into());
+            assert!(ends.rule.contains("nft ip"), "{}", ends.rule);
+        }
     });
 }
 

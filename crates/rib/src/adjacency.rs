@@ -5,15 +5,20 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
+use crate::attrs::Metrics4;
 use crate::counted::Ledger;
 use crate::egress::Egress;
 use crate::event::Link;
 use crate::guards::Zones;
+use crate::rules::Lookup;
+use crate::segments::TableUses;
 use crate::slots::Slots;
-use crate::state::{FdbKey, State};
+use crate::state::{FdbKey, State, TunnelKey};
+use crate::tunnels::{ALL_OTHERS, is_vxlan};
 use raddle_image::Counter;
 use raddle_image::{
-    ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, MAX_TAGS, Memory, Reason,
+    ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, MAX_TAGS, Memory,
+    Reason,
 };
 
 /// What an adjacency stands for.
@@ -34,16 +39,22 @@ struct Entry {
     refs: u32,
     /// What the image holds.
     now: Adjacency,
-    by_bridge: ByBridge,
+    hangs: Hangs,
 }
 
-/// What an adjacency that passes a bridge hangs on, beside its link and its neighbour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ByBridge {
-    /// The entry of an FDB, whether it is there or not.
+/// What an adjacency hangs on, beside its link and its neighbour.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Hangs {
+    /// The entry of a bridge's FDB, whether it is there or not.
     fdb: Option<FdbKey>,
-    /// The port that it leads to, where frames leave by that. It may become another bridge's, of which this one is not told.
+    /// The port of a bridge that it leads to, where frames leave by that. It may become another bridge's, of which this one is not told.
     port: Option<u32>,
+    /// What a VXLAN knows of the MAC address; or if that is nothing, of all others.
+    vxlan: Option<TunnelKey>,
+    /// It leaves by a tunnel: it hangs on addresses, rules, and on what routes say.
+    by_tunnel: bool,
+    /// Where the outer packet is looked up.
+    lookup: Option<Lookup>,
 }
 
 /// Says what was counted by a number.
@@ -57,6 +68,14 @@ pub(crate) struct Adjacencies {
     by_neighbour: HashMap<(u32, IpAddr), Vec<u32>>,
     /// Those that hang on an entry of an FDB. Most entries have none, and are looked up here when they change.
     by_fdb: HashMap<FdbKey, Vec<u32>>,
+    /// The same of VXLANs.
+    by_vxlan: HashMap<TunnelKey, Vec<u32>>,
+    /// Those that leave by tunnels.
+    by_tunnel: BTreeSet<u32>,
+    /// Views that outer packets are looked up in.
+    pub(crate) tables: TableUses,
+    /// What routes said that tunnels go by.
+    saw_metrics: Metrics4,
     pub(crate) ledger: Ledger,
     /// Sets that to 0, too: the number is given to another now.
     pub(crate) take_out: Count,
@@ -90,6 +109,10 @@ impl Adjacencies {
             by_key: HashMap::new(),
             by_neighbour: HashMap::new(),
             by_fdb: HashMap::new(),
+            by_vxlan: HashMap::new(),
+            by_tunnel: BTreeSet::new(),
+            tables: TableUses::default(),
+            saw_metrics: Metrics4::default(),
             ledger: Ledger::default(),
             take_out: Box::new(|_| Counter::default()),
             read: Box::new(|_| Counter::default()),
@@ -114,13 +137,14 @@ impl Adjacencies {
         at.memory
             .adjacencies_used
             .fetch_max(number as usize + 1, Ordering::Release);
-        let (now, by_bridge) = resolve(at, &key);
+        let (now, hangs) = resolve(at, &self.tables, &key);
         at.memory.store_adjacency(number, &now);
+        self.hang(number, &hangs);
         let entry = Entry {
             key,
             refs: 1,
             now,
-            by_bridge,
+            hangs,
         };
         self.entries.insert(number, entry);
         self.by_key.insert(key, number);
@@ -130,10 +154,35 @@ impl Adjacencies {
                 .or_default()
                 .push(number);
         }
-        if let Some(fdb) = by_bridge.fdb {
+        Some(number)
+    }
+
+    /// Notes what an adjacency hangs on.
+    fn hang(&mut self, number: u32, on: &Hangs) {
+        if let Some(fdb) = on.fdb {
             self.by_fdb.entry(fdb).or_default().push(number);
         }
-        Some(number)
+        for key in on.vxlan_keys() {
+            self.by_vxlan.entry(key).or_default().push(number);
+        }
+        if on.by_tunnel {
+            self.by_tunnel.insert(number);
+        }
+        self.tables.want(on.lookup.clone());
+    }
+
+    /// Forgets it.
+    fn unhang(&mut self, number: u32, on: &Hangs) {
+        if let Some(fdb) = on.fdb {
+            take_from(&mut self.by_fdb, &fdb, number);
+        }
+        for key in on.vxlan_keys() {
+            take_from(&mut self.by_vxlan, &key, number);
+        }
+        if on.by_tunnel {
+            self.by_tunnel.remove(&number);
+        }
+        self.tables.want_no_more(on.lookup.as_ref());
     }
 
     /// One use less. The segment that it held one use of, if it led to one and that was the last.
@@ -144,15 +193,13 @@ impl Adjacencies {
         if entry.refs > 0 {
             return None;
         }
-        let (key, fdb) = (entry.key, entry.by_bridge.fdb);
-        self.entries.remove(&number);
+        let entry = self.entries.remove(&number)?;
+        let key = entry.key;
         self.by_key.remove(&key);
         if let Some(neighbour) = key.neighbour {
             take_from(&mut self.by_neighbour, &(key.index, neighbour), number);
         }
-        if let Some(fdb) = fdb {
-            take_from(&mut self.by_fdb, &fdb, number);
-        }
+        self.unhang(number, &entry.hangs);
         // A reader may still come here by a group that it read before: the kernel takes over. A segment's
         // record says that by itself, and knows whether it is the kernel's at all.
         if !key.segment {
@@ -185,6 +232,26 @@ impl Adjacencies {
         lists.flatten().copied()
     }
 
+    /// The adjacencies that hang on what VXLANs know of these MAC addresses.
+    pub(crate) fn of_vxlans<'a>(
+        &'a self,
+        keys: &'a HashSet<TunnelKey>,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let lists = keys.iter().filter_map(|key| self.by_vxlan.get(key));
+        lists.flatten().copied()
+    }
+
+    /// The adjacencies that leave by tunnels.
+    pub(crate) fn by_tunnels(&self) -> Vec<u32> {
+        self.by_tunnel.iter().copied().collect()
+    }
+
+    /// Whether what routes say that tunnels go by is not what it was before.
+    pub(crate) fn note_metrics(&mut self, state: &State) -> bool {
+        let now = state.attrs.metrics4();
+        std::mem::replace(&mut self.saw_metrics, now) != now
+    }
+
     /// What an adjacency stands for.
     pub(crate) fn key(&self, number: u32) -> Option<Key> {
         self.entries.get(&number).map(|entry| entry.key)
@@ -202,7 +269,7 @@ impl Adjacencies {
         &'a self,
         links: &'a BTreeSet<u32>,
     ) -> impl Iterator<Item = u32> + 'a {
-        let passes = |entry: &Entry| entry.by_bridge.port.is_some_and(|p| links.contains(&p));
+        let passes = |entry: &Entry| entry.hangs.port.is_some_and(|p| links.contains(&p));
         let entries = self.entries.iter().filter(move |(_, e)| passes(e));
         entries.map(|(number, _)| *number)
     }
@@ -226,19 +293,19 @@ impl Adjacencies {
         // Once each: what is held would be taken for written the second time.
         let numbers: BTreeSet<u32> = numbers.iter().copied().collect();
         for number in numbers {
+            let Some(entry) = self.entries.get(&number) else {
+                continue;
+            };
+            let (wanted, hangs) = resolve(at, &self.tables, &entry.key);
+            if hangs != entry.hangs {
+                let before = entry.hangs.clone();
+                self.unhang(number, &before);
+                self.hang(number, &hangs);
+            }
             let Some(entry) = self.entries.get_mut(&number) else {
                 continue;
             };
-            let (wanted, by_bridge) = resolve(at, &entry.key);
-            let before = std::mem::replace(&mut entry.by_bridge, by_bridge).fdb;
-            if before != by_bridge.fdb {
-                if let Some(before) = before {
-                    take_from(&mut self.by_fdb, &before, number);
-                }
-                if let Some(fdb) = by_bridge.fdb {
-                    self.by_fdb.entry(fdb).or_default().push(number);
-                }
-            }
+            entry.hangs = hangs;
             if wanted == entry.now && at.memory.adjacency_word(number) == wanted.first_word() {
                 continue;
             }
@@ -296,6 +363,17 @@ impl Adjacencies {
     }
 }
 
+impl Hangs {
+    /// What of the FDB of a VXLAN it hangs on.
+    fn vxlan_keys(&self) -> impl Iterator<Item = TunnelKey> {
+        let keys = self.vxlan.map(|(index, mac)| {
+            let others = Some(ALL_OTHERS).filter(|others| *others != mac);
+            [Some(mac), others].map(|mac| mac.map(|mac| (index, mac)))
+        });
+        keys.into_iter().flatten().flatten()
+    }
+}
+
 /// Takes a number out of a list, and the list away that is empty then.
 fn take_from<K: Eq + Hash>(lists: &mut HashMap<K, Vec<u32>>, key: &K, number: u32) {
     if let Some(list) = lists.get_mut(key) {
@@ -315,64 +393,82 @@ pub(crate) struct Publish<'a> {
     pub(crate) grace: &'a dyn Fn(),
 }
 
-/// Resolves a nexthop to bytes; and says what of a bridge that hangs on.
+/// Resolves a nexthop to bytes; and says what that hangs on.
 ///
 /// 0. A behaviour or an encapsulation: its segment says what becomes of the packet.
-/// 1. Its link must exist, be up with carrier, be Ethernet, have a MAC address, and be allowed as an out-link. What
-///    the kernel still sends by a link without carrier is lost, and it may know better.
-/// 2. Its neighbour must be valid and have a MAC address.
-/// 3. Frames to that leave as [`State::egress`] says: by a link that is allowed as an out-link, too, and by a port of a bridge that is.
-///    (What else is between need not be.)
-/// 4. What is longer than [`PathMtu::engine`] goes to the kernel.
+/// 1. Its link must exist, be up with carrier, and be allowed as an out-link. What the kernel still sends by a link without carrier is
+///    lost, and it may know better.
+/// 2. A tunnel whose packets have the same end all needs no more: [`by_tunnel`].
+/// 3. Any other must be Ethernet, and have a MAC address.
+/// 4. Its neighbour must be valid and have a MAC address.
+/// 5. Frames to that leave as [`State::egress`] says: by a link that is allowed as an out-link, too, and by a port of a bridge that is.
+///    (What else is between need not be.) If that is a VXLAN, they have no tags: [`by_tunnel`].
+/// 6. What is longer than [`PathMtu::engine`] goes to the kernel.
 ///
 /// Where several of these do not hold, what does not hang on the neighbour is the reason.
-fn resolve(at: &Publish<'_>, key: &Key) -> (Adjacency, ByBridge) {
+fn resolve(at: &Publish<'_>, tables: &TableUses, key: &Key) -> (Adjacency, Hangs) {
     let (state, ports) = (at.state, at.ports);
-    let kernel = |reason: Reason| Adjacency {
-        reason: reason as u8,
-        ..Adjacency::default()
-    };
     if key.segment {
         let segment = Adjacency {
             index: key.index,
             state: ADJ_SEGMENT,
             ..Adjacency::default()
         };
-        return (segment, ByBridge::default());
+        return (segment, Hangs::default());
     }
-    let link = state.links.get(&key.index).filter(|link| {
-        let usable = link.is_up() && link.has_carrier() && link.is_ethernet();
-        usable && ports.out.contains(&link.index)
-    });
-    let Some((link, src_mac)) = link.and_then(|link| Some((link, link.mac?))) else {
-        return (kernel(Reason::OutLink), ByBridge::default());
+    let link = state
+        .links
+        .get(&key.index)
+        .filter(|link| link.is_up() && link.has_carrier() && ports.out.contains(&link.index));
+    let Some(link) = link else {
+        return (kernel(Reason::OutLink), Hangs::default());
+    };
+    let adjacency = Adjacency {
+        index: key.index,
+        state: ADJ_FORWARD,
+        zone: at.zones.of(key.index),
+        mtu: PathMtu::of(state, link, key.mtu, None).engine,
+        ..Adjacency::default()
+    };
+    if state.has_one_end(key.index) {
+        let hangs = Hangs::default();
+        return by_tunnel((state, tables), link, [0; 6], adjacency, hangs);
+    }
+    let Some(src_mac) = link.mac.filter(|_| link.is_ethernet()) else {
+        return (kernel(Reason::OutLink), Hangs::default());
     };
     let neighbour = key
         .neighbour
         .and_then(|dst| state.neighbour_at(key.index, dst));
     let mac = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac);
     let (fdb, egress) = state.egress(link, mac);
-    let port = egress.as_ref().ok().and_then(|egress| egress.port);
-    let by_bridge = ByBridge { fdb, port };
+    let hangs = Hangs {
+        fdb,
+        port: egress.as_ref().ok().and_then(|egress| egress.port),
+        ..Hangs::default()
+    };
     let egress = match egress {
         Ok(egress) if egress.leaves_by_any_of(&ports.out) => egress,
-        Ok(_) => return (kernel(Reason::OutLink), by_bridge),
-        Err(reason) => return (kernel(reason), by_bridge),
+        Ok(_) => return (kernel(Reason::OutLink), hangs),
+        Err(reason) => return (kernel(reason), hangs),
     };
     let Some(dst_mac) = mac else {
-        return (kernel(Reason::Unresolved), by_bridge);
+        return (kernel(Reason::Unresolved), hangs);
     };
     let adjacency = Adjacency {
-        index: key.index,
-        state: ADJ_FORWARD,
-        zone: at.zones.of(key.index),
         dst_mac,
         src_mac,
         mtu: PathMtu::of(state, link, key.mtu, Some(&egress)).engine,
-        ..Adjacency::default()
+        ..adjacency
     };
+    if let Some(vxlan) = state.links.get(&egress.lower).filter(|link| is_vxlan(link)) {
+        return match egress.tags.is_empty() {
+            true => by_tunnel((state, tables), vxlan, dst_mac, adjacency, hangs),
+            false => (kernel(Reason::OutLink), hangs),
+        };
+    }
     if egress.lower == key.index {
-        return (adjacency, by_bridge);
+        return (adjacency, hangs);
     }
     let mut tag = [0; MAX_TAGS];
     for (to, vlan) in tag.iter_mut().zip(&egress.tags) {
@@ -385,7 +481,46 @@ fn resolve(at: &Publish<'_>, key: &Key) -> (Adjacency, ByBridge) {
         tag,
         ..adjacency
     };
-    (tagged, by_bridge)
+    (tagged, hangs)
+}
+
+fn kernel(reason: Reason) -> Adjacency {
+    Adjacency {
+        reason: reason as u8,
+        ..Adjacency::default()
+    }
+}
+
+/// What leaves by a tunnel, as a VXLAN in frames to this MAC address: put into what [`State::outer`] says. That is the kernel's where it
+/// says nothing, where outer packets are looked up by what engines do not look at, and where there is no room for another table.
+fn by_tunnel(
+    (state, tables): (&State, &TableUses),
+    tunnel: &Link,
+    mac: [u8; 6],
+    adjacency: Adjacency,
+    hangs: Hangs,
+) -> (Adjacency, Hangs) {
+    let outer = state.outer(tunnel, mac);
+    let hangs = Hangs {
+        vxlan: is_vxlan(tunnel).then_some((tunnel.index, mac)),
+        by_tunnel: true,
+        lookup: outer.as_ref().and_then(|outer| outer.lookup.clone()),
+        ..hangs
+    };
+    let table = hangs.lookup.as_ref().map(|lookup| tables.of(lookup));
+    match (outer, table) {
+        (Some(outer), Some(Ok(lower))) => {
+            let adjacency = Adjacency {
+                state: ADJ_TUNNEL,
+                lower,
+                tunnel: outer.tunnel,
+                ..adjacency
+            };
+            (adjacency, hangs)
+        }
+        (_, Some(Err(reason))) => (kernel(reason), hangs),
+        (_, None) | (None, _) => (kernel(Reason::OutLink), hangs),
+    }
 }
 
 /// How long packets may be that are forwarded by a path: from the IP header on.

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use crate::algo::MpAlgo;
 use crate::event::{Metrics, Route, RouteKind, RouteTarget};
 use crate::seg6;
+use crate::tunnels::IPV6_IN_IPV4;
 
 /// Number of an interned [`Attrs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +37,27 @@ pub(crate) struct Attrs {
     pub(crate) target: RouteTarget,
 }
 
+/// How many sets of attributes have what [`Metrics4`] is about.
+#[derive(Debug, Default)]
+struct Counts4 {
+    hop_limit: usize,
+    little_mtu: usize,
+    locked_mtu: usize,
+}
+
+/// What any IPv4 route may have to say of packets of this machine, as those of tunnels are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Metrics4 {
+    /// A hop limit.
+    pub(crate) hop_limit: bool,
+    /// An MTU that leaves no room for the least one of IPv6 in a packet.
+    pub(crate) little_mtu: bool,
+    /// An MTU that is locked: packets may be fragmented then, whoever sends them.
+    pub(crate) locked_mtu: bool,
+}
+
+/// `RTAX_LOCK`: which of the others are locked, by bits.
+const RTAX_LOCK: u8 = 1;
 /// `RTAX_MTU`.
 const RTAX_MTU: u8 = 2;
 /// `RTAX_HOPLIMIT`.
@@ -130,6 +152,18 @@ impl Attrs {
         u8::try_from(self.metric(RTAX_HOPLIMIT)).unwrap_or(u8::MAX)
     }
 
+    /// Has a route counted that may be an IPv4 one: the kernel tells a preference of each IPv6 route (`rt6_fill_node`).
+    fn metrics4(&self, counts: &mut Counts4, count: impl Fn(&mut usize, bool)) {
+        if self.pref.is_some() {
+            return;
+        }
+        count(&mut counts.hop_limit, self.hop_limit() != 0);
+        let has_little = (1..IPV6_IN_IPV4).contains(&self.mtu());
+        count(&mut counts.little_mtu, has_little);
+        let locks = self.metric(RTAX_LOCK) & 1 << RTAX_MTU != 0;
+        count(&mut counts.locked_mtu, locks);
+    }
+
     fn metric(&self, kind: u8) -> u32 {
         let metric = self.metrics.iter().find(|(known, _)| *known == kind);
         metric.map_or(0, |(_, value)| *value)
@@ -164,6 +198,8 @@ pub(crate) struct AttrsStore {
     last: Option<AttrsId>,
     /// How many of them expire.
     expiring: usize,
+    /// How many of them may be of IPv4 routes that have more to say of packets of this machine.
+    metrics4: Counts4,
 }
 
 impl AttrsStore {
@@ -189,6 +225,8 @@ impl AttrsStore {
 
     fn add(&mut self, attrs: Attrs) -> AttrsId {
         self.expiring += usize::from(attrs.expires.is_some());
+        let counts = &mut self.metrics4;
+        attrs.metrics4(counts, |count, has| *count += usize::from(has));
         let attrs = Arc::new(attrs);
         let entry = Some(Entry {
             attrs: Arc::clone(&attrs),
@@ -228,6 +266,10 @@ impl AttrsStore {
             return false;
         }
         self.expiring -= usize::from(entry.attrs.expires.is_some());
+        let counts = &mut self.metrics4;
+        entry
+            .attrs
+            .metrics4(counts, |count, has| *count -= usize::from(has));
         self.ids.remove(&entry.attrs);
         *place = None;
         self.free.push(id);
@@ -255,6 +297,15 @@ impl AttrsStore {
     /// Whether any of them expires.
     pub(crate) fn has_expiring(&self) -> bool {
         self.expiring > 0
+    }
+
+    /// What IPv4 routes may have to say that tunnels go by.
+    pub(crate) fn metrics4(&self) -> Metrics4 {
+        Metrics4 {
+            hop_limit: self.metrics4.hop_limit > 0,
+            little_mtu: self.metrics4.little_mtu > 0,
+            locked_mtu: self.metrics4.locked_mtu > 0,
+        }
     }
 
     /// The numbers of those that `wanted` is true of. Costs a walk over all.

@@ -11,6 +11,7 @@ mod link;
 mod nexthop;
 mod route;
 mod settings;
+mod tunnel;
 
 use std::net::IpAddr;
 
@@ -21,7 +22,9 @@ use serde::{Deserialize, Serialize};
 pub use bridge::{Bridge, BridgePort, FdbEntry, Macvlan, PortVlan};
 pub use fpm::Fpm;
 pub use hosts::KernelHosts;
-pub use link::{Address, Bond, Link, NUD_STALE, NUD_VALID, Neighbour, Vlan, XdpAttached};
+pub use link::{
+    Address, Bond, Link, NUD_NOARP, NUD_STALE, NUD_VALID, Neighbour, Vlan, XdpAttached,
+};
 pub use nexthop::{Bucket, GroupMember, Nexthop, NexthopKind};
 pub use raddle_srv6::Algorithm as HmacAlgorithm;
 pub use route::{
@@ -29,6 +32,7 @@ pub use route::{
     RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
 pub use settings::{DeviceSettings, HmacKey, Settings};
+pub use tunnel::{Tunnel, TunnelDf, TunnelFdb, TunnelKind};
 
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;
@@ -138,6 +142,10 @@ pub enum Event {
     Fdb(FdbEntry),
     /// An entry is gone: bridge, MAC address and VLAN identifier.
     FdbGone(u32, [u8; 6], u16),
+    /// An entry of a VXLAN's FDB is new or has changed; of those of zeros or a group address, each `dst` is an entry.
+    TunnelFdb(TunnelFdb),
+    /// An entry is gone: VXLAN, MAC address, and to where.
+    TunnelFdbGone(u32, [u8; 6], IpAddr),
     /// A VLAN of a port of a bridge is new or has changed.
     PortVlan(PortVlan),
     /// It is gone: port and VLAN identifier.
@@ -183,7 +191,7 @@ pub enum Sweep {
     Addresses,
     /// Neighbours.
     Neighbours,
-    /// Entries of the FDBs of all bridges.
+    /// Entries of the FDBs of all bridges and VXLANs.
     Fdb,
     /// VLANs of ports of bridges.
     PortVlans,

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::adjacency::{Adjacencies, Key, Publish};
 use crate::event::NexthopKind;
 use crate::resolve::{Resolved, Spec, resolve};
-use crate::segments::Segments;
+use crate::segments::{Meaning, Segments};
 use crate::slots::{Runs, Slots};
 use crate::state::State;
 use crate::ways::{LinkWays, ways};
@@ -117,7 +117,7 @@ impl Groups {
             return Some(number);
         }
         if let Some(sid) = spec.sid()
-            && let Some(segment) = self.segments.take(sid, at)
+            && let Some(segment) = self.segments.take(&Meaning::Srv6(Arc::clone(sid)), at)
         {
             return Some(segment_value(segment));
         }
@@ -227,7 +227,7 @@ impl Groups {
             .filter(|(_, nexthop)| on(&nexthop.kind));
         let objects: HashSet<u32> = objects.map(|(id, _)| *id).collect();
         let plain = self.entries.iter().filter(|(_, entry)| match &*entry.spec {
-            Spec::Kernel(_) | Spec::Object { .. } => false,
+            Spec::Kernel(_) | Spec::TunnelEnds(_) | Spec::Object { .. } => false,
             Spec::Plain { hops, .. } => hops.iter().any(|hop| links.contains(&hop.index)),
             Spec::Neighbour { index, .. } => links.contains(index),
         });

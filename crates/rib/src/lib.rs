@@ -29,6 +29,7 @@ mod source;
 mod source6;
 mod state;
 mod table;
+mod tunnels;
 mod view;
 mod vlan;
 mod ways;
@@ -49,4 +50,5 @@ pub use rules::{
     lookup_apart, lookup_for, lookup_of, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};
+pub use tunnels::Outer;
 pub use vlan::{Below, below};

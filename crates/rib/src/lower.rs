@@ -12,7 +12,9 @@ use crate::rib::Rib;
 /// 2. Below a bridge: those below each of its ports.
 /// 3. Any other link, bonds among them: itself.
 /// 4. Below a bridge or a macvlan of which nothing is told, as in old snapshots: none.
-/// 5. Links upon each other in a circle, which the kernel has none of, have none.
+/// 5. A tunnel, of which it is known what it is set to: none. What comes in by one is in packets to this machine, which come in by any
+///    link.
+/// 6. Links upon each other in a circle, which the kernel has none of, have none.
 ///
 /// Cost: each link between once, and `ports_of` for each bridge.
 pub fn lower_links<'a, P: IntoIterator<Item = u32>>(
@@ -32,6 +34,7 @@ pub fn lower_links<'a, P: IntoIterator<Item = u32>>(
                 left.extend(link.lower.filter(|_| link.lower_netns.is_none()));
             }
             Some("bridge" | "macvlan") => {}
+            _ if link.tunnel.is_some() => {}
             _ => lower.extend([index]),
         }
     }
@@ -43,6 +46,11 @@ impl Rib {
     /// below it where it is a VLAN, a bridge or a macvlan. A bond stands for itself.
     pub fn lower_links(&self, index: u32) -> BTreeSet<u32> {
         lower_links(index, |index| self.link(index), |of| self.ports_of(of))
+    }
+
+    /// Whether a link is a tunnel of which it is known what it is set to.
+    pub fn is_tunnel(&self, index: u32) -> bool {
+        self.link(index).is_some_and(|link| link.tunnel.is_some())
     }
 
     /// Whether an entry of an FDB leads to another port than this, for the same MAC address.

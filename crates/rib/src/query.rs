@@ -1,7 +1,7 @@
 //! Questions about the mirrored state.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::attrs::AttrsId;
 use crate::egress::Egress;
 use crate::event::{
     Address, Bucket, DeviceSettings, Event, FdbEntry, HmacKey, KernelHosts, Link, Neighbour,
-    Nexthop, PortVlan, Route, RouteOp, RouteTarget, Rule, Settings, Sweep,
+    Nexthop, PortVlan, Route, RouteOp, RouteTarget, Rule, Settings, Sweep, TunnelFdb,
 };
 use crate::guards::PuntedByRule;
 use crate::prefix::{Addr, Prefix};
@@ -21,6 +21,7 @@ use crate::rib::Rib;
 use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_all, lookup_for, lookup_of};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
+use crate::tunnels::Outer;
 use crate::view::{Found, KERNELS, best_spec, find};
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
 use raddle_select::{Brings, HashKey, KeyKind};
@@ -51,6 +52,9 @@ pub struct Snapshot {
     /// Entries of the FDBs of bridges; without them nothing is sent by, or taken from, a port that learns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fdb: Vec<FdbEntry>,
+    /// Where VXLANs send which MAC addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tunnel_fdb: Vec<TunnelFdb>,
     /// VLANs of bridges and of their ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub port_vlans: Vec<PortVlan>,
@@ -91,6 +95,7 @@ impl Snapshot {
             .chain(self.addresses.into_iter().map(Event::Address))
             .chain(self.neighbours.into_iter().map(Event::Neighbour))
             .chain(self.fdb.into_iter().map(Event::Fdb))
+            .chain(self.tunnel_fdb.into_iter().map(Event::TunnelFdb))
             .chain(self.port_vlans.into_iter().map(Event::PortVlan))
             .chain(self.nexthops.into_iter().map(Event::Nexthop))
             .chain(self.buckets.into_iter().map(Event::Bucket))
@@ -343,6 +348,23 @@ impl Rib {
         self.groups.segments.iter()
     }
 
+    /// The addresses of this machine at which tunnels end: the segment that stands for it, and what engines see. They are no part of
+    /// [`Rib::segments`].
+    pub fn tunnel_ends(&self) -> impl Iterator<Item = (u32, Ipv4Addr, &Segment)> {
+        self.groups.segments.tunnel_ends()
+    }
+
+    /// What packets are put into that leave by a tunnel, or by what is upon a VXLAN, in frames to this MAC address; none where that is
+    /// the kernel's. The adjacencies of engines are made by the same function.
+    pub fn outer(&self, tunnel: &Link, mac: [u8; 6]) -> Option<Outer> {
+        self.state.outer(tunnel, mac)
+    }
+
+    /// Whether all packets that leave by a link have the same other end, whatever their gateway is: it is a tunnel that has one.
+    pub fn has_one_end(&self, index: u32) -> bool {
+        self.state.has_one_end(index)
+    }
+
     /// The segment with this number.
     pub fn segment(&self, number: u32) -> Option<(&SegmentUse, &Segment)> {
         self.groups.segments.get(number)
@@ -409,6 +431,7 @@ impl Rib {
             addresses: self.state.addresses.clone(),
             neighbours: self.state.neighbours.values().cloned().collect(),
             fdb: self.state.bridges.entries().copied().collect(),
+            tunnel_fdb: self.state.tunnels.entries().copied().collect(),
             port_vlans: self.state.bridges.all_vlans().copied().collect(),
             nexthops: self.state.nexthops.values().cloned().collect(),
             buckets: self.state.buckets.iter().copied().collect(),
@@ -496,6 +519,14 @@ impl Rib {
             IpAddr::V4(ip) => self.trace_in(&self.state.v4, Ok(what.lookup(4)?), ip.to_bits()),
             IpAddr::V6(ip) => self.trace_in(&self.state.v6, Ok(what.lookup(6)?), ip.to_bits()),
         })
+    }
+
+    /// How `dst` is looked up in these tables.
+    pub fn trace_by(&self, lookup: Lookup, dst: IpAddr) -> Trace {
+        match dst {
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, Ok(lookup), ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, Ok(lookup), ip.to_bits()),
+        }
     }
 
     /// How rules see packets that come in on the link named `iif`; one that there is not is a link of its own.
@@ -619,10 +650,68 @@ fn routes<'a, A: Addr>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{NUD_NOARP, Tunnel, TunnelDf, TunnelKind};
 
-    /// What bridges know comes back from a file; files that were written before it was kept are read.
+    /// Of a tunnel's the kernel has one for each destination that was sent to.
     #[test]
-    fn snapshots_hold_what_bridges_know() {
+    fn neighbours_by_tunnels_are_not_kept() {
+        let gre = Link {
+            mac: None,
+            arp_type: 778,
+            flags: 0x1_00d1,
+            kind: Some("gre".into()),
+            tunnel: Some(Tunnel {
+                kind: TunnelKind::Gre {
+                    ikey: None,
+                    okey: None,
+                },
+                local: Some([10, 0, 0, 1].into()),
+                remote: None,
+                ttl: 0,
+                tos: 0,
+                df: TunnelDf::Set,
+                link: 0,
+                is_special: false,
+            }),
+            ..Link::ethernet(7, "gre1", [0; 6])
+        };
+        let dummy = Link {
+            flags: 0x1_00c3,
+            ..Link::ethernet(8, "dummy0", [2; 6])
+        };
+        let neighbour = |index, host: u8, state| Neighbour {
+            index,
+            dst: [198, 18, 0, host].into(),
+            mac: None,
+            state,
+            flags: 0,
+            protocol: 0,
+        };
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(gre));
+        rib.apply(Event::Link(dummy));
+        rib.commit();
+        let all = |state| move |host| Event::Neighbour(neighbour(7, host, state));
+        (0..200).map(all(NUD_NOARP)).for_each(|e| rib.apply(e));
+        assert_eq!(rib.snapshot().neighbours, []);
+        assert!(rib.state.dirty.is_clean());
+        // One that somebody wrote down is there until it is as all others are.
+        let permanent = neighbour(7, 1, 0x80);
+        rib.apply(Event::Neighbour(permanent.clone()));
+        assert_eq!(rib.snapshot().neighbours, [permanent]);
+        rib.commit();
+        rib.apply(Event::Neighbour(neighbour(7, 1, NUD_NOARP)));
+        assert_eq!(rib.snapshot().neighbours, []);
+        assert_eq!(rib.state.dirty.neighbours.len(), 1);
+        // Ethernet has some.
+        let other = neighbour(8, 1, NUD_NOARP);
+        rib.apply(Event::Neighbour(other.clone()));
+        assert_eq!(rib.snapshot().neighbours, [other]);
+    }
+
+    /// What bridges and VXLANs know comes back from a file; files that were written before it was kept are read.
+    #[test]
+    fn snapshots_hold_fdbs() {
         let entry = |mac: u8| FdbEntry {
             bridge: 9,
             mac: [2, 0, 0, 0, 0, mac],
@@ -638,9 +727,16 @@ mod tests {
             untagged: id == 10,
             state: 3,
         };
+        let leads = |dst: u8| TunnelFdb {
+            index: 4,
+            mac: [0; 6],
+            dst: [10, 0, 0, dst].into(),
+            is_special: dst == 2,
+        };
         let snapshot = Snapshot {
             format: Snapshot::FORMAT.into(),
             fdb: vec![entry(1), entry(2), entry(3)],
+            tunnel_fdb: vec![leads(1), leads(2)],
             port_vlans: vec![vlan(10), vlan(11)],
             ..Snapshot::default()
         };
@@ -652,12 +748,13 @@ mod tests {
         let text = serde_json::to_string(&told(snapshot.clone())).unwrap();
         let read: Snapshot = serde_json::from_str(&text).unwrap();
         assert_eq!(
-            (&read.fdb, &read.port_vlans),
-            (&snapshot.fdb, &snapshot.port_vlans)
+            (&read.fdb, &read.tunnel_fdb, &read.port_vlans),
+            (&snapshot.fdb, &snapshot.tunnel_fdb, &snapshot.port_vlans)
         );
         let old = serde_json::to_string(&told(Snapshot::default())).unwrap();
         assert!(!old.contains("fdb") && !old.contains("port_vlans"));
         let read: Snapshot = serde_json::from_str(&old).unwrap();
         assert_eq!((read.fdb, read.port_vlans), (Vec::new(), Vec::new()));
+        assert!(read.tunnel_fdb.is_empty());
     }
 }

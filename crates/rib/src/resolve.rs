@@ -46,9 +46,9 @@ pub struct Hop {
 
 impl Hop {
     /// Where there is nothing else to choose, whether that is enough to send a packet: the destination
-    /// itself would be the neighbour otherwise.
-    fn leads_somewhere(&self) -> bool {
-        self.gateway.is_some() || self.segment.is_some()
+    /// itself would be the neighbour otherwise, but for a link whose packets have the same end all.
+    fn leads_somewhere(&self, state: &State) -> bool {
+        self.gateway.is_some() || self.segment.is_some() || state.has_one_end(self.index)
     }
 }
 
@@ -87,6 +87,7 @@ pub enum Resolved {
 pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
     match spec {
         Spec::Kernel(reason) => Resolved::Kernel(*reason),
+        Spec::TunnelEnds(_) => Resolved::Kernel(Reason::Local),
         Spec::Plain {
             v6,
             hops,
@@ -185,7 +186,7 @@ fn resolve_plain(
         return Resolved::Kernel(Reason::RouteFeature);
     }
     if let [hop] = out.as_slice() {
-        return match (hop.eligible, hop.leads_somewhere()) {
+        return match (hop.eligible, hop.leads_somewhere(state)) {
             (false, _) => Resolved::Kernel(Reason::OutLink),
             (true, false) => Resolved::Kernel(Reason::Unresolved),
             (true, true) => Resolved::One(hop.clone()),
@@ -261,7 +262,7 @@ fn resolve_object(state: &State, id: u32, limits: Limits) -> Resolved {
         0 => return Resolved::Kernel(Reason::OutLink),
         1 => {
             let hop = hops.remove(0);
-            return match hop.leads_somewhere() {
+            return match hop.leads_somewhere(state) {
                 true => Resolved::One(hop),
                 false => Resolved::Kernel(Reason::Unresolved),
             };
@@ -311,7 +312,9 @@ fn resolve_single(state: &State, id: u32, limits: Limits) -> Resolved {
             match SpecEncap::of(encap.as_ref(), owner, *index, (false, limits.hop_limit)) {
                 SpecEncap::Kernel => Resolved::Kernel(Reason::Encap),
                 SpecEncap::Segment(what) => Resolved::One(hop(Some(what))),
-                SpecEncap::None if gateway.is_some() => Resolved::One(hop(None)),
+                SpecEncap::None if gateway.is_some() || state.has_one_end(*index) => {
+                    Resolved::One(hop(None))
+                }
                 SpecEncap::None => Resolved::Kernel(Reason::Unresolved),
             }
         }
@@ -344,10 +347,12 @@ fn direct_hop(state: &State, id: u32) -> Option<Hop> {
     }
 }
 
-/// `fib_good_nh`, `ipv4_good_nh`, `ipv6_good_nh`: no entry is good, an entry must be valid.
+/// `fib_good_nh`, `ipv4_good_nh`, `ipv6_good_nh`: no entry is good, an entry must be valid. Those of a link whose packets have the same
+/// end all are (`NUD_NOARP`).
 fn neighbour_is_good(state: &State, hop: &Hop) -> bool {
     match hop
         .gateway
+        .filter(|_| !state.has_one_end(hop.index))
         .and_then(|gateway| state.neighbour_at(hop.index, gateway))
     {
         Some(neighbour) => neighbour.is_valid(),

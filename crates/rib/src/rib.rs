@@ -65,6 +65,7 @@ pub struct Rib {
     way_back: WayBack,
     config: Config,
     label_key: [u64; 2],
+    port_key: [u64; 2],
     /// The entries of the image of links that engines forward from.
     links: HashMap<u32, LinkEntry>,
     upon: Ways,
@@ -157,6 +158,7 @@ impl Rib {
             way_back: WayBack::default(),
             config: empty_config(),
             label_key: [0; 2],
+            port_key: [0; 2],
             links: HashMap::new(),
             upon: Ways::default(),
             learnt: Learnt::default(),
@@ -248,6 +250,13 @@ impl Rib {
     /// was drawn. Without one, labels tell of the key by which flows are hashed.
     pub fn set_label_key(&mut self, key: [u64; 2]) {
         self.label_key = key;
+    }
+
+    /// Gives the key by which source ports of UDP tunnels are chosen ([`Config::port_key`]): the kernel's, or one that was drawn. The next
+    /// [`Rib::commit`] goes by it.
+    pub fn set_port_key(&mut self, key: [u64; 2]) {
+        self.state.dirty.settings |= self.port_key != key;
+        self.port_key = key;
     }
 
     /// Which routes spread their packets otherwise.
@@ -390,11 +399,15 @@ impl Rib {
     pub fn commit(&mut self) -> Commit {
         let start = Instant::now();
         self.state.note_fpm();
+        if self.state.dirty.links {
+            self.state.note_tunnels();
+        }
         let dirty = std::mem::take(&mut self.state.dirty);
         let (bridges, fdb) = (&self.state.bridges, &dirty.fdb);
         self.learnt.forget(fdb, bridges, &self.memory);
         let adjacencies = &mut self.groups.adjacencies;
         adjacencies.see_links(&dirty.changed_links, &self.state);
+        let metrics_changed = adjacencies.note_metrics(&self.state);
         let ports_changed = std::mem::take(&mut self.ports_changed);
         let refresh = std::mem::take(&mut self.refresh);
         if dirty.settings {
@@ -433,6 +446,10 @@ impl Rib {
                 let changed = &dirty.changed_links;
                 adjacencies.extend(self.groups.adjacencies.by_ports(changed));
                 adjacencies.extend(self.groups.adjacencies.of_fdb(&dirty.fdb));
+                adjacencies.extend(self.groups.adjacencies.of_vxlans(&dirty.tunnels));
+                if dirty.links || dirty.rules || metrics_changed {
+                    adjacencies.extend(self.groups.adjacencies.by_tunnels());
+                }
                 adjacencies
             }
         };
@@ -512,6 +529,7 @@ impl Rib {
             sip_key: [0; 4],
             sip_mid: [[0; 4]; 256],
             label_key: self.label_key,
+            port_key: self.port_key,
         };
         if let Some(key) = self.state.hash_key() {
             config.flags |= config_flags::SEED_KNOWN;
@@ -611,5 +629,6 @@ fn empty_config() -> Config {
         sip_key: [0; 4],
         sip_mid: [[0; 4]; 256],
         label_key: [0; 2],
+        port_key: [0; 2],
     }
 }

@@ -6,7 +6,7 @@
 mod build;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,8 +16,8 @@ use crate::adjacency::Publish;
 use crate::rules::{Lookup, TABLE_LOCAL};
 use crate::seg6::{Behaviour, Seg6, TableRef};
 use crate::slots::{Runs, Slots};
-pub(crate) use build::kernel_only;
 use build::{Around, Built, build};
+pub(crate) use build::{kernel_only, salt};
 use raddle_image as image;
 use raddle_image::{
     Capacity, LINK_TABLE, Memory, Reason, SEGMENT_VALUE, Segment, segment_flags, segment_kind,
@@ -127,54 +127,72 @@ impl SidTable {
     }
 }
 
-/// Views of the tables that segments look in: how many want them, and their number in the image once
-/// there is one.
+/// What a segment of the image stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Meaning {
+    /// SRv6.
+    Srv6(Arc<SegmentUse>),
+    /// The tunnels that end at an address of this machine; the kernel's where there are none that engines know.
+    TunnelEnds(Ipv4Addr),
+}
+
+impl Meaning {
+    /// [`SegmentUse::lookup`] of both families.
+    fn lookups(&self) -> [Option<Lookup>; 2] {
+        match self {
+            Meaning::Srv6(what) => [4, 6].map(|family| what.lookup(family)),
+            Meaning::TunnelEnds(_) => [None, None],
+        }
+    }
+}
+
+/// Views that are wanted beside those of links: by how many, and their number in the image once there is one.
 #[derive(Debug, Default)]
 pub(crate) struct TableUses {
-    wanted: BTreeMap<SidTable, u32>,
+    wanted: BTreeMap<Lookup, u32>,
     /// None where there is no room for another.
-    known: HashMap<SidTable, Option<u32>>,
+    known: HashMap<Lookup, Option<u32>>,
 }
 
 impl TableUses {
-    fn of(&self, table: SidTable) -> Result<u32, Reason> {
-        let id = self.known.get(&table).copied().flatten();
+    pub(crate) fn of(&self, lookup: &Lookup) -> Result<u32, Reason> {
+        let id = self.known.get(lookup).copied().flatten();
         id.ok_or(Reason::ImageFull)
     }
 
-    fn want(&mut self, table: Option<SidTable>) {
-        if let Some(table) = table {
-            *self.wanted.entry(table).or_default() += 1;
+    pub(crate) fn want(&mut self, lookup: Option<Lookup>) {
+        if let Some(lookup) = lookup {
+            *self.wanted.entry(lookup).or_default() += 1;
         }
     }
 
-    fn want_no_more(&mut self, table: Option<SidTable>) {
-        if let Some(table) = table
-            && let Some(uses) = self.wanted.get_mut(&table)
+    pub(crate) fn want_no_more(&mut self, lookup: Option<&Lookup>) {
+        if let Some(lookup) = lookup
+            && let Some(uses) = self.wanted.get_mut(lookup)
         {
             *uses -= 1;
             if *uses == 0 {
-                self.wanted.remove(&table);
+                self.wanted.remove(lookup);
             }
         }
     }
 
-    /// The tables of which a view is wanted, and was not asked for yet.
-    pub(crate) fn missing(&self) -> Vec<SidTable> {
-        let unknown = |table: &&SidTable| !self.known.contains_key(table);
-        self.wanted.keys().filter(unknown).copied().collect()
+    /// Those that are wanted, and were not asked for yet.
+    pub(crate) fn missing(&self) -> Vec<Lookup> {
+        let unknown = |lookup: &&Lookup| !self.known.contains_key(*lookup);
+        self.wanted.keys().filter(unknown).cloned().collect()
     }
 
-    /// The view of a table; none when there is no room for it.
-    pub(crate) fn set(&mut self, table: SidTable, id: Option<u32>) {
-        self.known.insert(table, id);
+    /// The number of a view; none when there is no room for it.
+    pub(crate) fn set(&mut self, lookup: Lookup, id: Option<u32>) {
+        self.known.insert(lookup, id);
     }
 
     /// Asks again for views that there was no room for, and forgets those that nobody wants.
     pub(crate) fn tidy(&mut self) {
         let wanted = &self.wanted;
         self.known
-            .retain(|table, id| id.is_some() && wanted.contains_key(table));
+            .retain(|lookup, id| id.is_some() && wanted.contains_key(lookup));
     }
 
     /// The views in use.
@@ -191,18 +209,18 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    fn of4(&self, table: Option<SidTable>) -> Result<u32, Reason> {
-        table.map_or(Ok(LINK_TABLE), |table| self.v4.of(table))
+    fn of4(&self, lookup: Option<&Lookup>) -> Result<u32, Reason> {
+        lookup.map_or(Ok(LINK_TABLE), |lookup| self.v4.of(lookup))
     }
 
-    fn of6(&self, table: Option<SidTable>) -> Result<u32, Reason> {
-        table.map_or(Ok(LINK_TABLE), |table| self.v6.of(table))
+    fn of6(&self, lookup: Option<&Lookup>) -> Result<u32, Reason> {
+        lookup.map_or(Ok(LINK_TABLE), |lookup| self.v6.of(lookup))
     }
 }
 
 #[derive(Debug)]
 struct Entry {
-    what: Arc<SegmentUse>,
+    what: Meaning,
     refs: u32,
     /// What the image holds.
     now: Segment,
@@ -221,7 +239,7 @@ pub(crate) struct Segments {
     slots: Slots,
     runs: Runs,
     entries: HashMap<u32, Entry>,
-    by_use: HashMap<Arc<SegmentUse>, u32>,
+    by_use: HashMap<Meaning, u32>,
     pub(crate) tables: Tables,
     /// Those whose template found no room.
     full: HashSet<u32>,
@@ -251,7 +269,7 @@ impl Segments {
     }
 
     /// The number of the segment for `what`, with one use more. None when there is no room.
-    pub(crate) fn take(&mut self, what: &Arc<SegmentUse>, at: &Publish<'_>) -> Option<u32> {
+    pub(crate) fn take(&mut self, what: &Meaning, at: &Publish<'_>) -> Option<u32> {
         if let Some(&number) = self.by_use.get(what) {
             if let Some(entry) = self.entries.get_mut(&number) {
                 entry.refs += 1;
@@ -260,17 +278,17 @@ impl Segments {
         }
         let number = self.slots.take(at.grace)?;
         (self.on_new)(number);
-        let (table4, table6) = what.tables();
-        self.tables.v4.want(table4);
-        self.tables.v6.want(table6);
+        let [lookup4, lookup6] = what.lookups();
+        self.tables.v4.want(lookup4);
+        self.tables.v6.want(lookup6);
         let entry = Entry {
-            what: Arc::clone(what),
+            what: what.clone(),
             refs: 1,
             now: Segment::default(),
             run: None,
         };
         self.entries.insert(number, entry);
-        self.by_use.insert(Arc::clone(what), number);
+        self.by_use.insert(what.clone(), number);
         let (wanted, _) = self.wanted(number, at);
         at.memory.store_segment(number, &wanted);
         if let Some(entry) = self.entries.get_mut(&number) {
@@ -300,9 +318,9 @@ impl Segments {
         };
         self.by_use.remove(&entry.what);
         self.full.remove(&number);
-        let (table4, table6) = entry.what.tables();
-        self.tables.v4.want_no_more(table4);
-        self.tables.v6.want_no_more(table6);
+        let [lookup4, lookup6] = entry.what.lookups();
+        self.tables.v4.want_no_more(lookup4.as_ref());
+        self.tables.v6.want_no_more(lookup6.as_ref());
         // A reader may still come here by a group or an entry that it read before: the kernel takes over what is its.
         let gone = Segment {
             kind: segment_kind::KERNEL,
@@ -375,7 +393,7 @@ impl Segments {
 
     /// Those that look in a table of their own.
     pub(crate) fn with_tables(&self) -> Vec<u32> {
-        let looks = |entry: &Entry| entry.what.tables() != (None, None);
+        let looks = |entry: &Entry| entry.what.lookups() != [None, None];
         let mine = self.entries.iter().filter(|(_, entry)| looks(entry));
         mine.map(|(number, _)| *number).collect()
     }
@@ -433,19 +451,37 @@ impl Segments {
         self.entries.len()
     }
 
-    /// Number, meaning and form of all segments.
+    /// Number, meaning and form of all segments of SRv6.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &SegmentUse, &Segment)> {
         let entries = self.entries.iter();
-        entries.map(|(number, entry)| (*number, &*entry.what, &entry.now))
+        entries.filter_map(|(number, entry)| match &entry.what {
+            Meaning::Srv6(what) => Some((*number, &**what, &entry.now)),
+            Meaning::TunnelEnds(_) => None,
+        })
     }
 
+    /// The number of a segment of SRv6.
     pub(crate) fn number(&self, what: &SegmentUse) -> Option<u32> {
-        self.by_use.get(what).copied()
+        let what = Meaning::Srv6(Arc::new(what.clone()));
+        self.by_use.get(&what).copied()
     }
 
+    /// A segment of SRv6.
     pub(crate) fn get(&self, number: u32) -> Option<(&SegmentUse, &Segment)> {
         let entry = self.entries.get(&number)?;
-        Some((&entry.what, &entry.now))
+        match &entry.what {
+            Meaning::Srv6(what) => Some((what, &entry.now)),
+            Meaning::TunnelEnds(_) => None,
+        }
+    }
+
+    /// The ends of tunnels: their number, their address, and what engines see.
+    pub(crate) fn tunnel_ends(&self) -> impl Iterator<Item = (u32, Ipv4Addr, &Segment)> {
+        let entries = self.entries.iter();
+        entries.filter_map(|(number, entry)| match entry.what {
+            Meaning::TunnelEnds(local) => Some((*number, local, &entry.now)),
+            Meaning::Srv6(_) => None,
+        })
     }
 }
 

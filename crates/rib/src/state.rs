@@ -7,6 +7,7 @@ mod generations;
 mod hosts;
 mod routes;
 mod shares;
+mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -21,17 +22,19 @@ pub(crate) use fpm::FpmRoutes;
 pub(crate) use generations::Generations;
 pub(crate) use routes::{Changed, Family};
 pub(crate) use shares::Shares;
+pub(crate) use tunnels::{TunnelKey, Tunnels};
 
 use crate::algo::{AlgoRules, MpAlgo};
 use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
-    Address, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, NexthopKind,
-    RouteTarget, Rule, Settings, Sweep,
+    Address, DeviceSettings, Event, HmacKey, KernelHosts, Link, NUD_NOARP, Neighbour, Nexthop,
+    NexthopKind, RouteTarget, Rule, Settings, Sweep,
 };
 use crate::resolve::RouteId;
 use crate::rules::Arrival;
 use crate::seg6;
 use crate::source6::comes_before;
+use crate::tunnels::TunnelsHere;
 
 /// What changed since the image was last brought up to date.
 #[derive(Debug, Default)]
@@ -50,6 +53,8 @@ pub(crate) struct Dirty {
     pub(crate) neighbours: HashSet<(u32, IpAddr)>,
     /// Entries of FDBs.
     pub(crate) fdb: HashSet<FdbKey>,
+    /// Where VXLANs send which MAC addresses.
+    pub(crate) tunnels: HashSet<TunnelKey>,
     /// Destinations that became the kernel's, or are no more.
     pub(crate) kernel_hosts: HashSet<IpAddr>,
     /// Nexthop objects, by id.
@@ -71,6 +76,7 @@ impl Dirty {
             && !self.settings
             && self.neighbours.is_empty()
             && self.fdb.is_empty()
+            && self.tunnels.is_empty()
             && self.kernel_hosts.is_empty()
             && self.nexthops.is_empty()
             && !self.direct
@@ -87,6 +93,8 @@ pub(crate) struct State {
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
     pub(crate) buckets: Buckets,
     pub(crate) bridges: Bridges,
+    pub(crate) tunnels: Tunnels,
+    pub(crate) tunnels_here: TunnelsHere,
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
     /// The kernel's own key, where it has been read; it counts while no seed is set.
@@ -178,6 +186,7 @@ impl State {
                 self.devices.remove(&index);
                 self.shares.link_gone(index);
                 self.dirty.fdb.extend(self.bridges.link_gone(index));
+                self.dirty.tunnels.extend(self.tunnels.link_gone(index));
                 if self.links.remove(&index).is_some() {
                     self.dirty.link(index);
                     self.dirty.lost_links.insert(index);
@@ -210,6 +219,16 @@ impl State {
                 let key = (bridge, vlan, mac);
                 if self.bridges.remove(&key) {
                     self.dirty.fdb.insert(key);
+                }
+            }
+            Event::TunnelFdb(entry) => {
+                if self.tunnels.set(entry) {
+                    self.dirty.tunnels.insert((entry.index, entry.mac));
+                }
+            }
+            Event::TunnelFdbGone(index, mac, dst) => {
+                if self.tunnels.remove((index, mac), dst) {
+                    self.dirty.tunnels.insert((index, mac));
                 }
             }
             Event::PortVlan(vlan) => {
@@ -377,6 +396,14 @@ impl State {
 
     fn neighbour(&mut self, neighbour: Neighbour) {
         let key = (neighbour.dst, neighbour.index);
+        let link = self.links.get(&key.1);
+        if neighbour.state == NUD_NOARP && link.is_some_and(Link::has_no_neighbours) {
+            // One for each destination that was sent to, which leads nowhere else than the link.
+            if self.neighbours.remove(&key).is_some() {
+                self.dirty.neighbours.insert((key.1, key.0));
+            }
+            return;
+        }
         if let Some(seen) = self.seen(Sweep::Neighbours) {
             seen.neighbours.insert(key);
         }
@@ -476,7 +503,11 @@ impl State {
             Sweep::Routes6 => self.v6.sweep_begin(&mut self.attrs),
             Sweep::Buckets => self.buckets.sweep_begin(None),
             Sweep::BucketsOf(group) => self.buckets.sweep_begin(Some(group)),
-            Sweep::Fdb | Sweep::PortVlans => self.bridges.sweep_begin(sweep),
+            Sweep::Fdb => {
+                self.bridges.sweep_begin(sweep);
+                self.tunnels.sweep_begin();
+            }
+            Sweep::PortVlans => self.bridges.sweep_begin(sweep),
             _ => {
                 self.sweeps.insert(sweep, Seen::default());
             }
@@ -498,7 +529,10 @@ impl State {
             Sweep::Buckets | Sweep::BucketsOf(_) => {
                 return self.dirty.nexthops.extend(self.buckets.sweep_end());
             }
-            Sweep::Fdb => return self.dirty.fdb.extend(self.bridges.sweep_end_fdb()),
+            Sweep::Fdb => {
+                self.dirty.fdb.extend(self.bridges.sweep_end_fdb());
+                return self.dirty.tunnels.extend(self.tunnels.sweep_end());
+            }
             Sweep::PortVlans => {
                 let ports = self.bridges.sweep_end_vlans();
                 return ports.into_iter().for_each(|index| self.dirty.link(index));

@@ -22,6 +22,8 @@
 //! 7. A host for which the kernel goes by more than its routes is the kernel's ([`crate::event::KernelHosts`]), and so is what an IPv4
 //!    route of table local leads elsewhere than here: until the first rule has come, the kernel looks for the longest prefix of
 //!    both local and main (`fib_trie_unmerge`), and nothing tells whether one has.
+//! 8. At an address of this machine tunnels may end: what comes there is theirs, unless it may have come in by a VRF, from which
+//!    they get nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -147,11 +149,30 @@ pub(crate) fn best_spec<A: Addr>(
         return Spec::Kernel(Reason::Blackhole);
     }
     let dst = prefix.to_net();
-    Spec::of(
+    let spec = Spec::of(
         &attrs,
         state.route_id(table, dst),
         state.algo_of(&dst, &attrs),
-    )
+    );
+    match (&spec, prefix.addr.to_ip()) {
+        (Spec::Kernel(Reason::Local), IpAddr::V4(local))
+            if table == TABLE_LOCAL
+                && prefix.is_host()
+                && attrs.flags & (ROUTE_STATIC | ROUTE_FPM) == 0
+                && state.tunnels_here.end_at(local) =>
+        {
+            Spec::TunnelEnds(local)
+        }
+        _ => spec,
+    }
+}
+
+/// Where a route leads those that are looked up so (rule 8).
+fn for_lookup(state: &State, lookup: &Lookup, spec: Spec) -> Spec {
+    match spec {
+        Spec::TunnelEnds(_) if state.tunnels_here.is_of_vrf(lookup) => Spec::Kernel(Reason::Local),
+        spec => spec,
+    }
 }
 
 /// Whether a route of the kernel's is of no type that it puts into table local itself.
@@ -248,6 +269,7 @@ pub(crate) fn entry<A: Addr>(
             Found::Nothing => continue,
         };
         let spec = best_spec::<A>(state, look.table, found, slot);
+        let spec = for_lookup(state, lookup, spec);
         if prefix.is_host() && state.is_kernels(prefix.addr, slot) {
             return Some(KERNELS);
         }
@@ -518,7 +540,10 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                         *more.entry(group).or_insert(0) += 1;
                         Some(group)
                     }
-                    _ => add(groups, best_spec::<A>(at.state, look.table, prefix, slot)),
+                    _ => {
+                        let spec = best_spec::<A>(at.state, look.table, prefix, slot);
+                        add(groups, for_lookup(at.state, &self.lookup, spec))
+                    }
                 };
                 match group {
                     Some(group) => routes.push((prefix, group)),

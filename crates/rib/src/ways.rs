@@ -77,7 +77,7 @@ pub(crate) fn ways(state: &State, links: &LinkWays, spec: &Spec, resolved: &Reso
     }
     let bit = |link: u32| links.of(link).map_or(0, |bit| 1 << bit);
     let by_links = match spec {
-        Spec::Kernel(_) => return 0,
+        Spec::Kernel(_) | Spec::TunnelEnds(_) => return 0,
         Spec::Plain { hops, .. } => hops.iter().fold(0, |ways, hop| ways | bit(hop.index)),
         Spec::Object { id, .. } => links_of(state, *id).fold(0, |ways, link| ways | bit(link)),
         Spec::Neighbour { index, .. } => bit(*index),

@@ -292,41 +292,65 @@ pub fn toeplitz(key: &[u8], input: &[u8]) -> Option<u32> {
 ///
 /// Models `___skb_get_hash` and `__flow_hash_from_keys` (Linux 6.1 to 6.18).
 pub fn software_hash(key: HashKey, family: Family, l3: &[u8]) -> Brought {
-    let Whole {
-        seen,
-        ether_type,
-        gre_key,
-        left,
-        more,
-    } = dissect_whole(l3, family);
-    if more {
-        return Brought::Unknown(
-            "a frame inside has a VLAN tag or TIPC, which the kernel hashes too",
-        );
+    let whole = dissect_whole(l3, family);
+    if whole.more {
+        return Brought::Unknown(MORE);
     }
-    let Some(addresses) = addresses(&seen) else {
-        return Brought::Nothing;
-    };
-    let flow_key = FlowKey {
-        addresses,
+    match flow_key(&whole) {
+        Some(flow) => software(key, &flow, whole.ether_type, (whole.gre_key, whole.left)),
+        None => Brought::Nothing,
+    }
+}
+
+/// The same whether it is over ports or not: what source ports of UDP tunnels are made of (`udp_flow_src_port`).
+///
+/// # Errors
+/// Why it is not known.
+pub fn skb_hash(key: HashKey, family: Family, l3: &[u8]) -> Result<u32, &'static str> {
+    let whole = dissect_whole(l3, family);
+    match flow_key(&whole) {
+        _ if whole.more => Err(MORE),
+        Some(flow) => Ok(hash_of(
+            key,
+            &flow,
+            whole.ether_type,
+            (whole.gre_key, whole.left),
+        )),
+        None => Err("a packet inside has no addresses"),
+    }
+}
+
+const MORE: &str = "a frame inside has a VLAN tag or TIPC, which the kernel hashes too";
+
+/// What is hashed, where addresses were seen.
+fn flow_key(whole: &Whole) -> Option<FlowKey> {
+    let seen = &whole.seen;
+    Some(FlowKey {
+        addresses: addresses(seen)?,
         sport: seen.sport,
         dport: seen.dport,
         ip_proto: seen.ip_proto,
         flow_label_word: seen.flow_label,
-    };
-    software(key, &flow_key, ether_type, (gre_key, left))
+    })
 }
 
 /// As that of a path, but with the EtherType in front, the key of GRE, and what is left behind IPv4 addresses.
-fn software(
+fn software(key: HashKey, flow: &FlowKey, ether_type: u16, more: ([u8; 4], [u8; 4])) -> Brought {
+    if flow.sport | flow.dport == 0 && flow.flow_label_word == 0 {
+        return Brought::Nothing;
+    }
+    Brought::Hash {
+        hash: hash_of(key, flow, ether_type, more),
+        giver: Giver::Kernel,
+    }
+}
+
+fn hash_of(
     key: HashKey,
     flow: &FlowKey,
     ether_type: u16,
     (gre_key, left): ([u8; 4], [u8; 4]),
-) -> Brought {
-    if flow.sport | flow.dport == 0 && flow.flow_label_word == 0 {
-        return Brought::Nothing;
-    }
+) -> u32 {
     let packed = flow.ordered().pack();
     let mut bytes = [0; FlowKey::LEN6];
     let length = packed.as_ref().len();
@@ -340,11 +364,8 @@ fn software(
     for word in bytes[..length].as_chunks().0 {
         absorb(&mut state, u64::from_le_bytes(*word));
     }
-    Brought::Hash {
-        // 0 stands for "not hashed yet".
-        hash: (finish(state, length as u64) as u32).max(1),
-        giver: Giver::Kernel,
-    }
+    // 0 stands for "not hashed yet".
+    (finish(state, length as u64) as u32).max(1)
 }
 
 #[cfg(test)]

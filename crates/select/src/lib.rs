@@ -41,7 +41,7 @@ pub use bond::{
     BondMember, BondMembers, BondMode, BondPolicy, bond_hash, bond_hash_of_flow, bond_member,
 };
 pub use brought::{
-    Brings, Brought, Giver, RXH_ADDRESSES, RXH_PORTS, Rss, RssFields, Steering, TOEPLITZ,
+    Brings, Brought, Giver, RXH_ADDRESSES, RXH_PORTS, Rss, RssFields, Steering, TOEPLITZ, skb_hash,
     software_hash, toeplitz,
 };
 pub use explain::{

@@ -77,7 +77,7 @@ pub(crate) fn encapsulate(
     // The kernel hashes what End.B6.Encaps has made, and so its SIDs do here.
     let own = segment.flags & segment_flags::NO_PUNT != 0;
     let by_flow = segment.kind != segment_kind::END_B6_ENCAPS || own;
-    packet.encapsulated(inner, by_flow.then_some(segment.salt));
+    packet.encapsulated(inner, by_flow.then_some(segment.salt), Family::V6);
     Ok(())
 }
 

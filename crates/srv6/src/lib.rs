@@ -132,6 +132,7 @@ mod hmac;
 mod packet;
 mod plan;
 mod refusal;
+pub mod tunnel;
 
 use std::hash::Hasher as _;
 

@@ -174,6 +174,12 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Bytes of the packet, to be written, which are saved.
+    pub fn kept(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.save(self.start + range.start..self.start + range.end);
+        self.fresh(range)
+    }
+
     /// Writes at an offset of the packet, which must hold all of it.
     #[inline]
     pub(crate) fn write<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
@@ -227,10 +233,10 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// It has been encapsulated in IPv6: `inner` is how long it was in total. From now on its flow, or
+    /// It has been encapsulated in this family: `inner` is how long it was in total. From now on its flow, or
     /// that of whatever was encapsulated before it, chooses links.
     #[inline]
-    pub(crate) fn encapsulated(&mut self, inner: usize, by_flow: Option<u32>) {
+    pub(crate) fn encapsulated(&mut self, inner: usize, by_flow: Option<u32>, family: Family) {
         if let Some(salt) = by_flow {
             match &mut self.flow {
                 Some(flow) => flow.salt = salt,
@@ -243,6 +249,6 @@ impl<'a> Packet<'a> {
                 }
             }
         }
-        self.family = Family::V6;
+        self.family = family;
     }
 }

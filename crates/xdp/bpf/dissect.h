@@ -80,7 +80,7 @@ inline_always enum walk seen_ipv4(struct xdp_md *ctx, struct seen *s, __u32 end)
 	return WALK_IP;
 }
 
-inline_always enum walk seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end, const int whole)
 {
 	__u64 h[5];
 	__u32 label;
@@ -94,20 +94,27 @@ inline_always enum walk seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end)
 	s->addresses[1] = h[2];
 	s->addresses[2] = h[3];
 	s->addresses[3] = h[4];
+	if (whole)
+		s->left = h[2];
 	label = bpf_ntohl((__u32)h[0]) & 0xfffff;
-	if (label)
+	if (label) {
 		s->label = label;
+		if (whole)
+			return WALK_END;
+	}
 	return WALK_IP;
 }
 
 /* What a frame inside GRE may hold besides IP. */
-inline_always enum walk seen_link(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_link(struct xdp_md *ctx, struct seen *s, __u32 end, const int whole)
 {
 	__u8 h[24];
 
 	switch (s->ether_type) {
 	case ETH_P_8021Q:
 	case ETH_P_8021AD:
+		if (whole)
+			s->more = 1;
 		if (!header(ctx, s->at, end, h, 4))
 			return WALK_END;
 		s->ether_type = big16(h + 2);
@@ -146,9 +153,9 @@ inline_always enum walk seen_link(struct xdp_md *ctx, struct seen *s, __u32 end)
 }
 
 /* RFC 2784 and RFC 2890; version 1 is RFC 2637. */
-inline_always enum walk seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end, const int whole)
 {
-	__u32 at = s->at, kind, ether_type;
+	__u32 at = s->at, kind, ether_type, key;
 	__u8 h[4], frame[14];
 
 	if (!header(ctx, at, end, h, 4))
@@ -162,6 +169,11 @@ inline_always enum walk seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 	/* The key must be there, also where nothing follows that is looked at. */
 	if ((h[0] & 0x20) && at + 8 + ((h[0] & 0x80) >> 5) > end)
 		return WALK_END;
+	if (whole && h[0] & 0x20) {
+		if (!header(ctx, at + 4 + ((h[0] & 0x80) >> 5), end, &key, sizeof(key)))
+			return WALK_END;
+		s->gre_key = h[1] & 7 ? key & bpf_htonl(0xffff) : key;
+	}
 	/* Checksum, key and sequence number, where their flags are set; without branches. */
 	at += 4 + ((h[0] & 0x80) >> 5) + ((h[0] & 0x20) >> 3) + ((h[0] & 0x10) >> 2);
 	if ((h[1] & 7) == 0) {
@@ -186,7 +198,7 @@ inline_always enum walk seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 }
 
 /* One step by the protocol number. */
-inline_always enum walk seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end, const int whole)
 {
 	__u8 h[8];
 
@@ -210,7 +222,7 @@ inline_always enum walk seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
 	case IPPROTO_IPV6:
 		return seen_inside(s, ETH_P_IPV6);
 	case IPPROTO_GRE:
-		return seen_gre(ctx, s, end);
+		return seen_gre(ctx, s, end, whole);
 	default:
 		return WALK_END;
 	}
@@ -232,9 +244,11 @@ inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
  * Dissects the packet whose IP header is at `s->at`, of the kind `s->ether_type`; `end` is where it
  * ends in the frame. `outer` is what there is in front of the first packet inside the packet, `s` what there is innermost.
  *
+ * With `whole` it goes as far as skb_get_hash() looks (dissect_whole of crates/packet), and there is no `outer`.
+ *
  * What the walk goes on with lies in `s`, for the verifier: in a register it takes a quarter more steps, see FORGET.
  */
-static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
+inline_always int dissect_by(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end, const int whole)
 {
 	s->next = WALK_LINK;
 	NO_UNROLL for (int i = 0; i <= MAX_HEADERS; i++) {
@@ -244,9 +258,9 @@ static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct see
 			if (s->ether_type == ETH_P_IP)
 				s->next = seen_ipv4(ctx, s, end);
 			else if (s->ether_type == ETH_P_IPV6)
-				s->next = seen_ipv6(ctx, s, end);
+				s->next = seen_ipv6(ctx, s, end, whole);
 			else
-				s->next = seen_link(ctx, s, end);
+				s->next = seen_link(ctx, s, end, whole);
 			next = s->next;
 			/* From an IP header on to what it carries nothing is counted. */
 			if (next == WALK_LINK)
@@ -255,14 +269,19 @@ static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct see
 		if (next == WALK_END)
 			break;
 		before = s->encapsulated;
-		s->next = seen_ip(ctx, s, end);
+		s->next = seen_ip(ctx, s, end, whole);
 		seen_ports(ctx, s, end);
-		if (!before && s->encapsulated)
+		if (!whole && !before && s->encapsulated)
 			*outer = *s;
 	}
-	if (!s->encapsulated)
+	if (!whole && !s->encapsulated)
 		*outer = *s;
 	return 0;
+}
+
+static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
+{
+	return dissect_by(ctx, outer, s, end, 0);
 }
 
 /* Bits of fib_multipath_hash_fields; those of the innermost packet are 6 places higher. */
@@ -275,8 +294,8 @@ static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct see
 #define FIELDS_OUTER 0x3fu
 #define FIELDS_INNER_SHIFT 6
 
-/* The kernel's 32-bit hash of the selected fields of what was seen, never 0. */
-static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
+/* The kernel's 32-bit hash of the selected fields of what was seen, never 0; of what was seen of the `whole`, that of skb_get_hash(). */
+inline_always __u32 hash_fields(const struct seen *s, __u32 fields, const int whole)
 {
 	__u32 has_src = fields & FIELD_SRC_IP ? ~0u : 0, has_dst = fields & FIELD_DST_IP ? ~0u : 0;
 	__u64 words[9] = {}, last;
@@ -290,12 +309,18 @@ static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
 	if (fields & FIELD_IP_PROTO)
 		words[0] = (__u64)(s->proto & 0xff) << 16;
 	words[3] = (__u64)order_ports(ports) << 32;
+	if (whole) {
+		words[0] |= bpf_htons(s->ether_type);
+		words[3] |= s->gre_key;
+	}
 	if (s->kind == SEEN_IPV4) {
 		__u32 src = (__u32)s->addresses[0] & has_src;
 		__u32 dst = (__u32)(s->addresses[0] >> 32) & has_dst;
 
 		words[4] = (__u64)(dst < src ? dst : src) << 32;
 		words[5] = dst < src ? src : dst;
+		if (whole)
+			words[5] |= (__u64)s->left << 32;
 		count = 6;
 	} else {
 		__u64 mask = (__s64)(__s32)has_src;
@@ -322,7 +347,10 @@ static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
 		words[8] = dst_low >> 32;
 		count = 9;
 	}
-	SIP_LOAD(sip, config->sip_key);
+	if (whole)
+		SIP_KEYED(sip, config->port_key);
+	else
+		SIP_LOAD(sip, config->sip_key);
 	NO_UNROLL for (__u32 i = 0; i < 9; i++) {
 		if (i >= count)
 			break;
@@ -337,6 +365,11 @@ static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
 	SIP_ROUND(sip);
 	hash = (__u32)(sip.v0 ^ sip.v1 ^ sip.v2 ^ sip.v3);
 	return hash ? hash : 1;
+}
+
+static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
+{
+	return hash_fields(s, fields, 0);
 }
 
 #define ROTL32(x, n) (((x) << (n)) | ((x) >> (32 - (n))))

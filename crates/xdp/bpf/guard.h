@@ -96,7 +96,8 @@ inline_always void show_ports(struct xdp_md *ctx, struct rule_query *q, __u32 at
 	q->dport = bpf_ntohs((__u16)(ports >> 16));
 }
 
-static __noinline int show4(struct xdp_md *ctx, struct rule_query *q)
+/* Of a packet `begin` bytes further in than a frame's. */
+inline_always int show4_from(struct xdp_md *ctx, struct rule_query *q, __u32 begin)
 {
 	__s32 offset;
 
@@ -108,12 +109,17 @@ static __noinline int show4(struct xdp_md *ctx, struct rule_query *q)
 		q->dport = 0;
 		return 0;
 	}
-	show_ports(ctx, q, L4_AT4 + offset);
+	show_ports(ctx, q, begin + L4_AT4 + offset);
 	return 0;
 }
 
+static __noinline int show4(struct xdp_md *ctx, struct rule_query *q)
+{
+	return show4_from(ctx, q, 0);
+}
+
 /* Or a negative reason. */
-static __noinline int show6(struct xdp_md *ctx, struct rule_query *q)
+inline_always int show6_from(struct xdp_md *ctx, struct rule_query *q, __u32 begin)
 {
 	__u32 next;
 	__s64 found;
@@ -122,17 +128,22 @@ static __noinline int show6(struct xdp_md *ctx, struct rule_query *q)
 		return 0;
 	next = READ_ONCE(q->fields) >> 8;
 	if (next == IPPROTO_TCP || next == IPPROTO_UDP) {
-		show_ports(ctx, q, L4_AT6);
+		show_ports(ctx, q, begin + L4_AT6);
 		return 0;
 	}
 	/* `sport` is 0, which the verifier does not know. */
-	found = dissect6(ctx, next, READ_ONCE(q->end), READ_ONCE(q->sport));
+	found = dissect6(ctx, next, READ_ONCE(q->end), begin ? begin : READ_ONCE(q->sport));
 	if (found < 0)
 		return found;
 	q->fields = (READ_ONCE(q->fields) & 0xff) | (__u32)(found >> 32 & 0xff) << 8;
 	q->sport = bpf_ntohs((__u16)found);
 	q->dport = bpf_ntohs((__u16)((__u32)found >> 16));
 	return 0;
+}
+
+static __noinline int show6(struct xdp_md *ctx, struct rule_query *q)
+{
+	return show6_from(ctx, q, 0);
 }
 
 inline_always __u64 shown_mask(const struct selector *s, const struct rule_query *q)
@@ -277,10 +288,10 @@ inline_always int is_tracked6(__u32 next, __u32 len, const void *behind, const v
 
 /*
  * Memory::guards4: a reason, or 0 and the table. `behind` is what is behind the header that was loaded, `packet_end` where the packet ends in
- * the frame.
+ * the frame, `begin` where its Ethernet header is or would be: a constant 0 but for what was inside another packet.
  */
 inline_always int guards4(struct xdp_md *ctx, const struct link_entry *link, const struct header4 *h, const void *behind,
-			  const void *data_end, __u32 packet_end, __u32 cpu, __u32 *table)
+			  const void *data_end, __u32 packet_end, __u32 cpu, __u32 *table, __u32 begin)
 {
 	__u32 src = bpf_ntohl(h->src), dst = bpf_ntohl(h->dst);
 	struct rule_query *q;
@@ -299,13 +310,16 @@ inline_always int guards4(struct xdp_md *ctx, const struct link_entry *link, con
 	q->fields = (h->w0 >> 8 & 0xff) | protocol4(h->w2) << 8;
 	q->sport = !!(fragment4(h->w1) & bpf_htons(0x3fff));
 	q->end = packet_end;
-	show4(ctx, q);
+	if (__builtin_constant_p(begin))
+		show4(ctx, q);
+	else
+		show4_from(ctx, q, begin);
 	return lead(rule4(link->rules4, q), table);
 }
 
 /* Memory::guards6 but for what is tracked, likewise; `w0` is the header's first word, `next` its next header. */
 inline_always int guards6(struct xdp_md *ctx, const struct link_entry *link, const struct addresses *a, __u32 w0,
-			  __u32 next, __u32 packet_end, __u32 cpu, __u32 *table)
+			  __u32 next, __u32 packet_end, __u32 cpu, __u32 *table, __u32 begin)
 {
 	struct rule_query *q;
 	int reason;
@@ -326,7 +340,10 @@ inline_always int guards6(struct xdp_md *ctx, const struct link_entry *link, con
 	q->fields = (bpf_ntohl(w0) >> 20 & 0xff) | next << 8;
 	q->sport = 0;
 	q->end = packet_end;
-	reason = show6(ctx, q);
+	if (__builtin_constant_p(begin))
+		reason = show6(ctx, q);
+	else
+		reason = show6_from(ctx, q, begin);
 	if (reason)
 		return -reason;
 	return lead(rule6(link->rules6, q), table);

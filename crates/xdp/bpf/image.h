@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x344c656c64646172ULL
+#define IMAGE_MAGIC 0x354c656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -46,8 +46,14 @@
 #define LEARNT_FACTOR 11400714819323198485ULL
 #define MAX_TAGS 2
 #define TAG 4
-#define SCRATCH_SIZE 4288
-#define SCRATCH_WANTED 3904
+#define TUNNEL_IPV4 20
+#define TUNNEL_GRE 4
+#define TUNNEL_VXLAN 30
+#define TUNNEL_MOST 50
+#define TUNNEL_END 3
+#define TUNNEL_KEYED 4294967296
+#define SCRATCH_SIZE 4352
+#define SCRATCH_WANTED 3968
 #define SCRATCH_SENT 440
 
 /* struct config, flags; see config_flags */
@@ -69,6 +75,7 @@ struct config {
 	__u64 sip_key[4];
 	__u64 sip_mid[256][4];
 	__u64 label_key[2];
+	__u64 port_key[2];
 };
 
 /* struct link_entry, flags; see link_flags */
@@ -150,6 +157,38 @@ struct ranges {
 #define ADJ_FORWARD 1
 #define ADJ_SEGMENT 2
 #define ADJ_TAGGED 3
+#define ADJ_TUNNEL 4
+
+/* struct tunnel, kinds; see tunnel_kind */
+#define TUNNEL_KIND_IP 1
+#define TUNNEL_KIND_GRE 2
+#define TUNNEL_KIND_VXLAN 3
+
+/* struct tunnel, flags; see tunnel_flags */
+#define TUNNEL_F_CARRIES4 1
+#define TUNNEL_F_CARRIES6 2
+#define TUNNEL_F_HAS_KEY 4
+#define TUNNEL_F_CHECKSUM 8
+#define TUNNEL_F_TTL_INNER 16
+#define TUNNEL_F_TOS_INNER 32
+#define TUNNEL_F_DF 64
+#define TUNNEL_F_DF_INNER 128
+
+/* What packets are put into that leave by a tunnel; see Tunnel. */
+struct tunnel {
+	__u8 src[4];
+	__u8 dst[4];
+	__u8 key[4];
+	__u8 kind;
+	__u8 flags;
+	__u8 ttl;
+	__u8 tos;
+	__u16 port;
+	__u16 sport;
+	__u16 sports;
+	__u16 pad;
+	__u32 salt;
+};
 
 /* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at once. */
 struct adjacency {
@@ -163,7 +202,7 @@ struct adjacency {
 	__u32 mtu;
 	__u32 lower;
 	__u32 tag[2];
-	__u32 rest[7];
+	struct tunnel tunnel;
 } __attribute__((aligned(64)));
 
 /* Group words: the kind is the low byte; see Group */
@@ -198,6 +237,7 @@ struct adjacency {
 #define SEGMENT_INSERT 32
 #define SEGMENT_ENCAPS 33
 #define SEGMENT_ENCAPS_L2 34
+#define SEGMENT_TUNNEL_END 48
 
 /* struct segment, flavours; see flavours */
 #define FLAVOUR_PSP 2
@@ -231,12 +271,12 @@ struct segment {
 	__u16 size;
 	union {
 		__u32 out;	/* SEGMENT_END_DX2 */
-		__u32 template;	/* SEGMENT_END_DX2V, and those with a template */
+		__u32 template;	/* SEGMENT_END_DX2V, SEGMENT_TUNNEL_END, and those with a template */
 		__u32 table4;	/* all others */
 	};
 	union {
 		__u32 mtu;	/* SEGMENT_END_DX2 */
-		__u32 vlans;	/* SEGMENT_END_DX2V */
+		__u32 vlans;	/* SEGMENT_END_DX2V, SEGMENT_TUNNEL_END: how many entries */
 		__u32 table6;	/* all others */
 	};
 } __attribute__((aligned(16)));

@@ -46,7 +46,8 @@ struct seen {
 	__u32 kind, proto, ports, label;
 	__u32 encapsulated, fragment;
 	__u32 at, ether_type, next;
-	__u32 rest[3];
+	/* Of `whole` in dissect_by(): see Whole in crates/packet. */
+	__u32 gre_key, left, more;
 };
 
 /* Where a packet lies in the frame: its IP header, its end, and of which kind that header is, or 0 for no packet. */
@@ -123,7 +124,15 @@ struct srv6_ctx {
 	struct change list[MAX_CHANGES];
 	__u8 large[MAX_LARGE][LARGE_CHANGE];
 	__u8 moved[LARGE_CHANGE];
+	/* Which way a packet takes through a tunnel, if any: enum way. */
+	__u32 way;
+	/* Out: the tunnel's adjacency, and what that counts; and the last identification of an outer packet. */
+	__u32 tunnel, tunnel_bytes, id;
+	/* In: the link that the packet comes in by which was inside. */
+	__u32 inside;
 };
+
+enum way { WAY_PLAIN, WAY_OUT, WAY_IN };
 
 #define NO_COUNTERS 0xffffffffu
 
@@ -227,9 +236,11 @@ struct {
 #define PROGRAM_FLAVOURS 2
 #define PROGRAM_CHOICE 3
 #define PROGRAM_TAGS 4
+#define PROGRAM_TUNNEL 5
+#define PROGRAM_UNTUNNEL 6
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 5);
+	__uint(max_entries, 7);
 	__type(key, __u32);
 	__type(value, __u32);
 } programs SEC(".maps");

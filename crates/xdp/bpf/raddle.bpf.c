@@ -58,7 +58,7 @@ inline_always int forward4(struct packet *p, __u32 cpu)
 		if (p->link->flags & LINK_WAY_BACK && !has_way_back(p->link->back4, bpf_ntohl(h.src), p->link->way))
 			return REASON_RP_FILTER;
 		if (p->link->flags & LINK_GUARDED) {
-			reason = guards4(p->ctx, p->link, &h, ip + 5, p->data_end, packet_end, cpu, &table);
+			reason = guards4(p->ctx, p->link, &h, ip + 5, p->data_end, packet_end, cpu, &table, 0);
 			if (reason)
 				return reason;
 		}
@@ -135,7 +135,7 @@ inline_always int forward6(struct packet *p, __u32 cpu)
 	if (p->link->flags & LINK_GUARDED) {
 		if (p->link->flags & LINK_TRACKED6 && is_tracked6(key.proto, payload6(w1), ip + 10, p->data_end))
 			return REASON_FIREWALL;
-		reason = guards6(p->ctx, p->link, &key.a, w0, key.proto, packet_end, cpu, &table);
+		reason = guards6(p->ctx, p->link, &key.a, w0, key.proto, packet_end, cpu, &table, 0);
 		if (reason)
 			return reason;
 	}
@@ -346,12 +346,16 @@ int raddle(struct xdp_md *ctx)
 #ifdef SEGMENTS
 	if (next_of(verdict) == NEXT_UPON)
 		bpf_tail_call(ctx, &programs, PROGRAM_TAGS);
+	if (next_of(verdict) == NEXT_TUNNEL)
+		meet_tunnel(&p, cpu);
 #endif
 	return leave_alone(&p, verdict);
 }
 
 #ifdef SEGMENTS
 #include "srv6.h"
+#include "tunnel.h"
+#include "untunnel.h"
 
 /*
  * Frames of links that have others upon them: tagged ones, those of ports of bridges, those to macvlans. Without their tags they
@@ -361,7 +365,7 @@ int raddle(struct xdp_md *ctx)
 SEC("xdp.frags")
 int tagged(struct xdp_md *ctx)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), in = 0;
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct scratch *here = scratch_here();
 	struct packet p = {
 		.ctx = ctx,
@@ -376,7 +380,7 @@ int tagged(struct xdp_md *ctx)
 	if (!here)
 		return XDP_PASS;
 	here->tags.count = 0;
-	verdict = come_in(&p, here, &in);
+	verdict = come_in(&p, here);
 	if (verdict)
 		return leave_alone(&p, verdict);
 	words = p.data;
@@ -386,10 +390,12 @@ int tagged(struct xdp_md *ctx)
 		verdict = by_family(&p, cpu, words[6], *(__u64 *)words & 0xffffffffffffULL);
 	verdict = decide_further(&p, cpu, verdict);
 	if (verdict == GO(NEXT_SRV6)) {
-		to_segment(&p, here, in);
+		to_segment(&p, here);
 		if (segment_never_punts(p.segment))
 			verdict |= DROP;
 	}
+	if (next_of(verdict) == NEXT_TUNNEL)
+		to_tunnel(&p, here);
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
 	verdict = leave_alone(&p, verdict);

@@ -23,16 +23,36 @@ inline_always int segment_never_punts(__u32 number)
 }
 
 #ifdef SEGMENTS
-/* Goes on in the program for segments with a packet that came in by link `in`; `tags` of `here` are what was taken off it. */
-inline_always void to_segment(struct packet *p, struct scratch *here, __u32 in)
+/* Goes on in the program for segments with a packet that came in by link `in` of `here`; `tags` are what was taken off it. */
+inline_always void to_segment(struct packet *p, struct scratch *here)
 {
 	struct srv6_ctx *srv6 = &here->srv6;
 
-	srv6->in = in;
 	srv6->segment = p->segment;
 	srv6->done = 0;
 	srv6->carried_out = 0;
 	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
+}
+
+/* Goes on in the program for tunnels, likewise. */
+inline_always void to_tunnel(struct packet *p, struct scratch *here)
+{
+	here->srv6.tunnel = p->number;
+	bpf_tail_call(p->ctx, &programs, PROGRAM_TUNNEL);
+}
+
+/* The same with a frame as it came. */
+inline_always void meet_tunnel(struct packet *p, __u32 cpu)
+{
+	__u64 index = INDEX(cpu);
+	struct scratch *here;
+
+	if (index >= cpus)
+		return;
+	here = ELEMENT(scratch, struct scratch, index);
+	here->tags.count = 0;
+	here->srv6.in = p->ctx->ingress_ifindex;
+	to_tunnel(p, here);
 }
 #endif
 
@@ -53,7 +73,8 @@ inline_always int meet_segment(struct packet *p, __u32 cpu)
 		return GO(NEXT_SRV6);
 	here = ELEMENT(scratch, struct scratch, index);
 	here->tags.count = 0;
-	to_segment(p, here, p->ctx->ingress_ifindex);
+	here->srv6.in = p->ctx->ingress_ifindex;
+	to_segment(p, here);
 #endif
 	return GO(NEXT_SRV6);
 }

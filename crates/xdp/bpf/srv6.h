@@ -27,6 +27,7 @@ inline_always int set_out(struct xdp_md *ctx, struct srv6_ctx *w)
 	w->larges = 0;
 	w->flow.ether_type = 0;
 	w->own = 0;
+	w->way = WAY_PLAIN;
 	w->ethernet[0] = words[0];
 	w->ethernet[1] = words[1];
 	if (frame[12] == ETH_P_IP >> 8 && frame[13] == 0) {
@@ -160,7 +161,7 @@ inline_always int run_segment(struct xdp_md *ctx, struct srv6_ctx *w)
 		return why < REASON_COUNT ? why | NEXT_KERNEL << NEXT_SHIFT : REASON_ENCAP;
 	}
 	if (done >= MAX_SEGMENTS)
-		return REASON_SID_CHAIN;
+		return kind == SEGMENT_TUNNEL_END ? REASON_LOCAL : REASON_SID_CHAIN;
 	if (counting) {
 		w->numbers[done] = word >> 24 & SEGMENT_HAS_COUNTERS ? number : NO_COUNTERS;
 		w->bytes[done] = READ_ONCE(w->packet.end) - READ_ONCE(w->packet.at);
@@ -169,6 +170,8 @@ inline_always int run_segment(struct xdp_md *ctx, struct srv6_ctx *w)
 	w->own |= word >> 24 & SEGMENT_NO_PUNT;
 	w->flags = word >> 24 & 0xff;
 	w->target_type = 0;
+	if (kind == SEGMENT_TUNNEL_END)
+		return done ? REASON_LOCAL : GO_OR(NEXT_UNTUNNEL, REASON_LOCAL);
 	if (kind >= SEGMENT_INSERT)
 		return GO(NEXT_ENCAP);
 	if (READ_ONCE(w->packet.ether_type) != ETH_P_IPV6)
@@ -251,6 +254,9 @@ inline_always int settle(struct xdp_md *ctx, struct scratch *here, int verdict)
 		break;
 	case NEXT_CHOICE:
 		bpf_tail_call(ctx, &programs, PROGRAM_CHOICE);
+		break;
+	case NEXT_UNTUNNEL:
+		bpf_tail_call(ctx, &programs, PROGRAM_UNTUNNEL);
 		break;
 	default:
 		break;

@@ -257,6 +257,8 @@ inline_always int fast_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 cp
 	index = INDEX(number);
 	if (index >= adjacencies_len)
 		return NOT_FAST;
+	/* See take_adjacency(). */
+	OPAQUE(index);
 	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || claim(adj, word0, p->link, c->end - IP_AT - c->cut, 0, is_split_here(p->ctx, c->received)))

@@ -135,6 +135,81 @@ static __noinline int leave_tagged(struct xdp_md *ctx, struct srv6_ctx *w, const
 	return trim(ctx, w, cut, end, number);
 }
 
+/*
+ * The same for a packet that was put into a tunnel, or taken out of one: by whatever link. The first is this machine's own: it keeps its TTL, and
+ * may leave by the link that it came in by.
+ */
+static __noinline int leave_by_tunnel(struct xdp_md *ctx, struct srv6_ctx *w, __u32 number)
+{
+	__u32 at, end, cut, way, family, out, tags;
+	const struct link_entry *link = NULL;
+	const struct adjacency *adj;
+	__u64 word0, index = INDEX(number), inside;
+	__u32 *ip;
+	int reason;
+
+	if (!w)
+		return REASON_OUT_LINK;
+	way = READ_ONCE(w->way);
+	family = READ_ONCE(w->packet.ether_type);
+	at = READ_ONCE(w->packet.at);
+	end = READ_ONCE(w->packet.end);
+	if (index >= adjacencies_len)
+		return REASON_UNRESOLVED;
+	OPAQUE(index);
+	adj = ELEMENT(adjacencies, const struct adjacency, index);
+	word0 = *(volatile const __u64 *)adj;
+	switch (word0 >> 32 & 0xff) {
+	case ADJ_FORWARD:
+		out = word0;
+		break;
+	case ADJ_TAGGED:
+		out = adj->lower;
+		break;
+	case ADJ_SEGMENT:
+	case ADJ_TUNNEL:
+		return way == WAY_OUT ? REASON_OUT_LINK : REASON_LOCAL;
+	default:
+		return adjacency_reason(word0);
+	}
+	if (way == WAY_IN) {
+		inside = INDEX(READ_ONCE(w->inside));
+		if (inside >= MAX_LINKS)
+			return REASON_NOT_ENABLED;
+		link = ELEMENT(links, const struct link_entry, inside);
+		if ((__u32)word0 == link->index)
+			return REASON_SAME_LINK;
+	}
+	if (end - at > adj->mtu)
+		return REASON_MTU;
+	if (link && (family == ETH_P_IPV6 ? link->closed6 : link->closed4) >> (word0 >> 48 & 63) & 1)
+		return closed_reason(link, word0);
+	if (is_split_here(ctx, READ_ONCE(w->length)))
+		return REASON_SEVERAL_BUFFERS;
+	if (bpf_redirect_map(&out_links, out, XDP_PASS) != XDP_REDIRECT)
+		return REASON_REDIRECT_FAILED;
+	tags = tags_len(word0);
+	cut = at - IP_AT - tags;
+	if (cut && bpf_xdp_adjust_head(ctx, (int)cut))
+		return REASON_HEADROOM;
+	if (way == WAY_IN) {
+		ip = bytes_at(ctx, IP_AT + tags_len(word0), 20);
+		if (!ip)
+			return DROP | REASON_REDIRECT_FAILED;
+		if (family == ETH_P_IPV6)
+			ip[1] = less_hop_limit6(ip[1]);
+		else
+			ip[2] = less_ttl4(ip[2]);
+	}
+	if (write_tags(ctx, adj, word0, bpf_htons(family)))
+		return DROP | REASON_REDIRECT_FAILED;
+	reason = trim(ctx, w, cut, end, number);
+	if (way == WAY_OUT && reason == REASON_FORWARDED)
+		count(bpf_get_smp_processor_id() * counter_slots, ADJACENCY_COUNTERS + READ_ONCE(w->tunnel),
+		      READ_ONCE(w->tunnel_bytes));
+	return reason;
+}
+
 /* A12 to A14, B9 and B10, for the packet at `at`. */
 inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u32 at, __u32 number,
 			__u32 ttl, __u32 family)
@@ -362,6 +437,9 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	if (!ip)
 		return REASON_DEEP_HEADERS | no_punt_drop(READ_ONCE(q->group));
 	q->ttl = READ_ONCE(w->packet.ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
+	/* That of a packet of this machine's own is not asked about. */
+	if (READ_ONCE(w->way) == WAY_OUT)
+		q->ttl = 255;
 	if (READ_ONCE(w->flow.ether_type) && READ_ONCE(q->ttl) > 1) {
 		q->packet.at = w->flow.at;
 		q->packet.end = w->flow.end;
@@ -379,6 +457,8 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
+	if (READ_ONCE(w->way))
+		return chosen < 0 ? -chosen : leave_by_tunnel(ctx, w, READ_ONCE(w->verdict));
 	if (chosen < 0)
 		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | no_punt_drop(READ_ONCE(q->group));
 	at = READ_ONCE(w->packet.at);

@@ -175,16 +175,50 @@ inline_always int check_bridged(const struct link_entry *link, __u32 learnt, __u
 }
 
 /*
- * P4 for frames of links that have others upon them: `in` becomes the link that the frame comes in by, and its tags are taken off
+ * The link that a frame with these tags comes in by which was seen on link `index`, whose entry `*link` is: that becomes the entry of the
+ * other, whose index is left in `place`. A reason where it is the kernel's.
+ */
+inline_always int find_way_in(const struct packet *p, const struct tags_seen *tags, __u64 index, __u32 *place,
+			      const struct link_entry **link)
+{
+	struct way_in at = {
+		.in = index,
+		.lower = (*link)->index,
+		.is_port = (*link)->flags & LINK_PORT,
+	};
+	const __u16 *words;
+	__u64 to, from;
+	int reason;
+
+	reason = take_steps(&at, tags);
+	if (reason)
+		return reason;
+	index = INDEX(at.in);
+	words = p->data;
+	if (index >= MAX_LINKS || (void *)(words + 7) > p->data_end)
+		return REASON_NOT_ENABLED;
+	to = *(const __u64 *)words & MAC_BITS;
+	from = *(const __u64 *)(words + 3) & MAC_BITS;
+	*link = ELEMENT(links, const struct link_entry, index);
+	/* One link from here on, whichever way it was come to: see FORGET. */
+	index = INDEX(FORGET(*place, or_macvlan(*link, index, at.lower, to)));
+	if (index >= MAX_LINKS)
+		return REASON_NOT_ENABLED;
+	*link = ELEMENT(links, const struct link_entry, index);
+	if (!((*link)->flags & LINK_ENABLED))
+		return REASON_NOT_ENABLED;
+	return at.bridged ? check_bridged(*link, at.learnt, to, from) : 0;
+}
+
+/*
+ * P4 for frames of links that have others upon them: `in` of `here` becomes the link that the frame comes in by, and its tags are taken off
  * and kept. A reason, with the frame as it came, where it is the kernel's.
  */
-inline_always int come_in(struct packet *p, struct scratch *here, __u32 *in)
+inline_always int come_in(struct packet *p, struct scratch *here)
 {
-	__u64 index = INDEX(p->ctx->ingress_ifindex), to, from;
+	__u64 index = INDEX(p->ctx->ingress_ifindex);
 	const struct link_entry *link;
 	struct tags_seen tags;
-	struct way_in at = {};
-	const __u16 *words;
 	int reason;
 
 	if (index >= MAX_LINKS)
@@ -195,35 +229,12 @@ inline_always int come_in(struct packet *p, struct scratch *here, __u32 *in)
 	reason = see_tags(p, &tags);
 	if (reason)
 		return reason;
-	at.in = index;
-	at.lower = link->index;
-	at.is_port = link->flags & LINK_PORT;
-	reason = take_steps(&at, &tags);
+	reason = find_way_in(p, &tags, index, &here->srv6.in, &link);
 	if (reason)
 		return reason;
-	index = INDEX(at.in);
-	words = p->data;
-	if (index >= MAX_LINKS || (void *)(words + 7) > p->data_end)
-		return REASON_NOT_ENABLED;
-	to = *(const __u64 *)words & MAC_BITS;
-	from = *(const __u64 *)(words + 3) & MAC_BITS;
-	link = ELEMENT(links, const struct link_entry, index);
-	/* One link from here on, whichever way it was come to: see FORGET. */
-	index = INDEX(FORGET(here->srv6.in, or_macvlan(link, index, at.lower, to)));
-	if (index >= MAX_LINKS)
-		return REASON_NOT_ENABLED;
-	link = ELEMENT(links, const struct link_entry, index);
-	if (!(link->flags & LINK_ENABLED))
-		return REASON_NOT_ENABLED;
-	if (at.bridged) {
-		reason = check_bridged(link, at.learnt, to, from);
-		if (reason)
-			return reason;
-	}
 	if (tags.count && take_tags_off(p, &here->tags, tags.count))
 		return REASON_VLAN;
 	p->link = link;
-	*in = index;
 	return 0;
 }
 

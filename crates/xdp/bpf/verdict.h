@@ -38,6 +38,10 @@ enum next {
 	NEXT_UPON,
 	/* send_tagged(): out by a link below the adjacency's own, which is noted. */
 	NEXT_PUSH,
+	/* The program that puts the packet into a tunnel, whose adjacency is noted. */
+	NEXT_TUNNEL,
+	/* The program for what comes in by a tunnel. */
+	NEXT_UNTUNNEL,
 	/* None: a segment that the kernel has, punted for the reason beside it, which may be 0. */
 	NEXT_KERNEL,
 	/* None: a frame was sent out of a link, and is counted. */
@@ -107,6 +111,8 @@ inline_always int adjacency_reason(__u64 word0)
 		return GO(NEXT_SRV6);
 	if ((word0 >> 32 & 0xff) == ADJ_TAGGED)
 		return GO_OR(NEXT_PUSH, REASON_OUT_LINK);
+	if ((word0 >> 32 & 0xff) == ADJ_TUNNEL)
+		return GO_OR(NEXT_TUNNEL, REASON_OUT_LINK);
 	/* A reason of 0 would say that it may be sent to. */
 	return reason && reason < REASON_COUNT ? reason : REASON_UNRESOLVED;
 }

@@ -26,7 +26,9 @@ pub(crate) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR")
 static SRV6_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle_srv6.o"));
 const PROGRAM: &str = "raddle";
 /// Programs that it calls, by their places in [`PROGRAMS`].
-const CALLED: [&str; 5] = ["segment", "encap", "flavours", "choice", "tagged"];
+const CALLED: [&str; 7] = [
+    "segment", "encap", "flavours", "choice", "tagged", "tunnel", "untunnel",
+];
 
 /// How to load the engine.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use raddle_image::{
-    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SCRATCH_SENT, SCRATCH_SIZE,
+    ADJ_TUNNEL, ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SCRATCH_SENT,
+    SCRATCH_SIZE,
 };
 
 use crate::engine::Engine;
@@ -77,17 +78,24 @@ impl Engine {
         })
         .map_err(|source| Error::system("BPF_PROG_TEST_RUN", "run the XDP program", source))?;
         out.truncate(result.out_len);
-        let moved = |slots: std::ops::Range<usize>| {
+        let moved = |slots: std::ops::Range<usize>, counts: &dyn Fn(usize) -> bool| {
             let after = self.packets(slots.clone());
             slots
                 .zip(after)
-                .find(|&(slot, count)| count != before[slot])
+                .find(|&(slot, count)| count != before[slot] && counts(slot))
                 .map(|(slot, _)| slot)
         };
-        let reason =
-            || moved(reasons.clone()).and_then(|n| Reason::from_number((n % REASON_DROPPED) as u8));
+        // A tunnel counts, too, and the frame leaves by another.
+        let leaves = |slot: usize| {
+            let number = (slot - ADJACENCY_COUNTERS) as u32;
+            self.memory().adjacency(number).state != ADJ_TUNNEL
+        };
+        let reason = || {
+            moved(reasons.clone(), &|_| true)
+                .and_then(|n| Reason::from_number((n % REASON_DROPPED) as u8))
+        };
         let verdict = match result.action {
-            XDP_REDIRECT => match moved(adjacencies.clone()) {
+            XDP_REDIRECT => match moved(adjacencies.clone(), &leaves) {
                 Some(slot) => {
                     let adjacency = (slot - ADJACENCY_COUNTERS) as u32;
                     let index = self.memory().adjacency(adjacency).index;

@@ -8,7 +8,8 @@ use std::process::Command;
 use raddle_forward::Count;
 use raddle_image as image;
 use raddle_image::{
-    Adjacency, Config, LinkEntry, Range4, Range6, Ranges, Segment, Selector, segment_counter,
+    Adjacency, Config, LinkEntry, Range4, Range6, Ranges, Segment, Selector, Tunnel,
+    segment_counter,
 };
 
 /// Compiles a C file that includes the header and holds these conditions.
@@ -62,7 +63,7 @@ fn structs() {
     let mut c = Vec::new();
     same!(
         c, Config, "config", magic, flags, seed, policy4, policy6, fields4, fields6, pad, deadline,
-        sip_key, sip_mid, label_key
+        sip_key, sip_mid, label_key, port_key
     );
     same!(
         c,
@@ -104,7 +105,10 @@ fn structs() {
         mtu,
         lower,
         tag,
-        rest
+        tunnel
+    );
+    same!(
+        c, Tunnel, "tunnel", src, dst, key, kind, flags, ttl, tos, port, sport, sports, pad, salt
     );
     offsets!(
         c, Segment, "segment", kind, reason, flavours, flags, block, csid, size

@@ -12,10 +12,10 @@ mod image;
 
 use std::collections::BTreeMap;
 
-use draw::Draw;
 use raddle_forward::{Engine as Userspace, HEADROOM, Verdict as Theirs};
 use raddle_image::Reason;
 use raddle_xdp::{SegmentCounts, Verdict};
+use raddle_xdp_testing::draw::Draw;
 use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
 use raddle_xdp_testing::net::in_namespace;
 

@@ -27,6 +27,7 @@ use crate::priority::Standing;
 use crate::report;
 use crate::rx_hash::Decisions;
 use crate::seed;
+use crate::source_ports::SourcePorts;
 use crate::static_routes::{self, StaticRoutes};
 use crate::survey::{shaped, survey};
 use raddle_control::{Status, ask};
@@ -48,6 +49,7 @@ struct Prepared {
     fpm: Option<Server>,
     srv6: Srv6,
     no_key: Option<String>,
+    source_ports: SourcePorts,
 }
 
 /// Programs are kept only where they would last.
@@ -159,6 +161,7 @@ impl Daemon {
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
         rib.set_label_key(draw_key());
+        rib.set_port_key(draw_key());
         rib.on_new_segment(engine.segment_counter_clearer());
         rib.on_passed_on(engine.adjacency_counter_taker());
         rib.on_renamed(engine.adjacency_counter_reader());
@@ -171,6 +174,8 @@ impl Daemon {
         let announced = Announced::open(move || image.doubt())?;
         mirror.initial(&mut |event| rib.apply(event))?;
         let no_key = seed::know(&mut rib);
+        let mut source_ports = SourcePorts::default();
+        source_ports.know(&mut rib);
         let sets_seed = check_seed(config, &rib)?;
         let mut statics = StaticRoutes::default();
         let events = statics.follow(config, &rib);
@@ -276,6 +281,7 @@ impl Daemon {
             fpm,
             srv6,
             no_key,
+            source_ports,
         })
     }
 
@@ -319,6 +325,7 @@ impl Daemon {
             look_again: false,
             new_settings: false,
             no_key: ready.no_key,
+            source_ports: ready.source_ports,
             lacks: BTreeSet::new(),
         }
     }

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use raddle_image::{Segment, segment_kind};
-use raddle_rib::Rib;
 use raddle_rib::event::{Link, NUD_STALE};
+use raddle_rib::{Ports, Rib};
 use raddle_xdp::{AttachedMode, Engine, Srv6Programs};
 
 use super::{Daemon, News};
@@ -44,6 +44,7 @@ impl Daemon {
         self.look_again = false;
         self.tags_doubted = false;
         let mut plan = plan_of_present(&self.rib, &self.config, &report);
+        self.source_ports.know(&mut self.rib);
         // As the last plan has it, where nothing is new.
         leave_bonds(&self.engine, &self.rib, &mut plan, true);
         let mut warnings: Vec<Finding> = report.warnings().cloned().collect();
@@ -418,8 +419,8 @@ pub(super) fn attach(engine: &mut Engine, index: u32, name: &str, mode: Mode) ->
     }
 }
 
-/// Once there are SRv6 segments, or VLANs, bridges or macvlans that are forwarded from, the engine needs the programs for them. These take seconds to
-/// load, so a thread of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
+/// Once there are SRv6 segments, VLANs, bridges or macvlans that are forwarded from, or tunnels, the engine needs the programs for them. These
+/// take seconds to load, so a thread of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
 /// again.
 #[derive(Debug, Default)]
 pub(crate) struct Srv6 {
@@ -483,12 +484,12 @@ impl Srv6 {
     fn told(&mut self, started: Instant, loaded: raddle_xdp::Result<()>) {
         match loaded {
             Ok(()) => tracing::info!(
-                "SRv6 is carried out and tagged frames are forwarded, ready after {:?}",
+                "SRv6 and tunnels are carried out and tagged frames are forwarded, ready after {:?}",
                 started.elapsed()
             ),
             Err(e) => {
                 tracing::warn!(
-                    "SRv6 and tagged frames stay with the kernel until raddle is started again: {e}"
+                    "SRv6, tunnels and tagged frames stay with the kernel until raddle is started again: {e}"
                 );
                 self.refuse(&e);
             }
@@ -500,7 +501,7 @@ impl Srv6 {
         self.refused = Some(error.brief());
     }
 
-    /// Why nothing carries segments out, nor forwards tagged frames; none where the engine does.
+    /// Why nothing carries segments out, nor tunnels, nor forwards tagged frames; none where the engine does.
     pub(crate) fn lacking(&self, engine: &Engine) -> Option<String> {
         if engine.has_srv6() {
             return None;
@@ -523,7 +524,12 @@ impl Srv6 {
 ///
 /// 1. A segment that engines carry out.
 /// 2. A VLAN, a bridge or a macvlan that is forwarded from. What only leaves by one needs nothing.
+/// 3. A tunnel, in either direction.
 fn needs_called_programs(rib: &Rib) -> bool {
+    let Ports { enabled, out } = rib.ports();
+    if enabled.union(out).any(|index| rib.is_tunnel(*index)) {
+        return true;
+    }
     let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
     let enabled = rib.ports().enabled.iter().copied();
     rib.segments().any(|(_, _, segment)| known(segment)) || !carriers(rib, enabled).is_empty()
@@ -531,7 +537,6 @@ fn needs_called_programs(rib: &Rib) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use raddle_rib::Ports;
     use raddle_rib::event::{
         Bridge, DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Vlan,
     };
@@ -566,6 +571,28 @@ mod tests {
         assert!(srv6.is_wanted(&rib));
         srv6.refuse(&raddle_xdp::Error::NotPermitted { action: "load" });
         assert!(!srv6.is_wanted(&rib));
+    }
+
+    #[test]
+    fn tunnels_need_the_called_programs_both_ways() {
+        let gre = Link {
+            tunnel: Some(crate::links::tunnel(raddle_rib::event::TunnelKind::Gre {
+                ikey: None,
+                okey: None,
+            })),
+            ..Link::ethernet(2, "gre1", [0; 6])
+        };
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(Link::ethernet(1, "a", [2; 6])));
+        rib.apply(Event::Link(gre));
+        for (enabled, out, needs) in [(1, 1, false), (2, 1, true), (1, 2, true)] {
+            rib.set_ports(Ports {
+                enabled: [enabled].into(),
+                out: [out].into(),
+            });
+            rib.commit();
+            assert_eq!(needs_called_programs(&rib), needs, "{enabled} {out}");
+        }
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub(crate) mod made_up {
         let mut facts = Facts {
             kernel: Some(KernelVersion::new(6, 18, 44)),
             settings: Settings {
+                local_ports: (32768, 60999),
+                default_ttl: 64,
                 hash_policy4: 1,
                 hash_policy6: 1,
                 hash_fields4: 7,

@@ -24,7 +24,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use draw::Draw;
 use judge::{Seen, judge};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -35,6 +34,7 @@ use raddle_forward::{Engine, HEADROOM, NO_ADJACENCY, Verdict};
 use raddle_image::{Capacity, Memory, Reason};
 use raddle_rib::event::Event;
 use raddle_rib::{AlgoRules, Ports, Rib};
+use raddle_xdp_testing::draw::Draw;
 
 const CAPACITY: Capacity = Capacity {
     nodes4: 1 << 14,

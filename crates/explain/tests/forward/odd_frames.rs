@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::draw::Draw;
 use crate::frames::{MAC, ipv4_packet};
 use crate::state::address;
+use raddle_xdp_testing::draw::Draw;
 
 const LENGTHS: [usize; 9] = [28, 28, 60, 576, 577, 600, 1280, 1400, 1501];
 

@@ -11,8 +11,9 @@ use raddle_rib::event::{
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 
-use crate::draw::{Draw, address6};
+use crate::draw::address6;
 use crate::state::address;
+use raddle_xdp_testing::draw::Draw;
 
 /// What is odd about a state: a bit each.
 pub(crate) fn odd() -> impl Strategy<Value = Vec<Event>> {

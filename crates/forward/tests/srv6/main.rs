@@ -11,3 +11,4 @@ mod reference;
 mod router;
 mod scenarios;
 mod together;
+mod tunnels;

@@ -179,6 +179,7 @@ impl Router {
             sip_key: known.map_or([0; 4], keyed),
             sip_mid: known.map_or([[0; 4]; 256], mid_states),
             label_key: [5, 6],
+            port_key: [7, 8],
         });
     }
 

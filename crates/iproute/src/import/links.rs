@@ -218,10 +218,11 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             vlan,
             bond_active,
             bond_queue: bond_queue.and_then(|id| id.try_into().ok()).unwrap_or(0),
-            // `ip` prints no FDB, without which nothing is known of a bridge.
+            // `ip` prints no FDB, without which nothing is known of a bridge or a VXLAN, and not all that tunnels are set to.
             bridge: None,
             port: None,
             macvlan: None,
+            tunnel: None,
             lower,
             lower_netns: link.link_netnsid,
             qdisc: link.qdisc,

@@ -2,10 +2,10 @@
 
 use raddle_rib::event::{Bond, Event, Link, Vlan, XdpAttached};
 
-use super::bridge;
 use super::build::{Builder, EncodeError};
 use super::number::rtm::{RTM_DELLINK, RTM_NEWLINK};
 use super::wire::{Attribute, DecodeError, Message, read_u16, read_u32};
+use super::{bridge, tunnel};
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -84,6 +84,10 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
             _ => {}
         }
     }
+    if let Some(tunnel) = &mut link.tunnel {
+        // Outer packets leave by, and come in to, another namespace.
+        tunnel.is_special |= link.lower_netns.is_some();
+    }
     Ok((!link.name.is_empty()).then_some(Event::Link(link)))
 }
 
@@ -103,8 +107,11 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
     match (link.kind.as_deref(), &data) {
         (Some("bridge"), Some(data)) => link.bridge = Some(bridge::decode_bridge(data)?),
         (Some("macvlan"), Some(data)) => link.macvlan = Some(bridge::decode_macvlan(data)?),
-        (_, Some(data)) => of_kind(data, link)?,
-        (_, None) => {}
+        (Some(kind), Some(data)) => {
+            link.tunnel = tunnel::decode(kind, data)?;
+            of_kind(data, link)?;
+        }
+        (None, _) | (_, None) => {}
     }
     match (slave_kind.as_deref(), &slave_data) {
         (Some("bond"), Some(data)) => of_member(data, link),
@@ -250,6 +257,7 @@ fn encode_info(b: &mut Builder, link: &Link) {
         b.put_str(IFLA_INFO_KIND, kind);
     }
     let is_virtual = link.bond.is_some() || link.vlan.is_some() || link.macvlan.is_some();
+    let is_virtual = is_virtual || link.tunnel.is_some();
     if is_virtual || link.bridge.is_some() || link.vrf_table.is_some() {
         let data = b.open(IFLA_INFO_DATA);
         encode_data(b, link);
@@ -276,6 +284,9 @@ fn encode_data(b: &mut Builder, link: &Link) {
     }
     if let Some(macvlan) = link.macvlan {
         bridge::encode_macvlan(b, macvlan);
+    }
+    if let Some(tunnel) = &link.tunnel {
+        tunnel::encode(b, tunnel);
     }
     if let Some(vlan) = link.vlan {
         b.put_u16(IFLA_VLAN_ID, vlan.id);

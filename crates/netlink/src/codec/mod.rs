@@ -20,6 +20,7 @@ mod route;
 mod route_encode;
 mod rule;
 mod sid_counters;
+mod tunnel;
 mod wire;
 
 use std::net::IpAddr;
@@ -152,6 +153,10 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::NeighbourGone(index, dst) => neighbour::encode_gone(b, *index, *dst, flags),
         Event::Fdb(entry) => fdb::encode(b, entry, flags),
         Event::FdbGone(bridge, mac, vlan) => fdb::encode_gone(b, *bridge, *mac, *vlan, flags),
+        Event::TunnelFdb(entry) => fdb::encode_tunnel(b, entry, flags),
+        Event::TunnelFdbGone(index, mac, dst) => {
+            fdb::encode_tunnel_gone(b, *index, *mac, *dst, flags)
+        }
         Event::PortVlan(vlan) => port_vlan::encode(b, vlan, flags),
         Event::PortVlanGone(index, id) => port_vlan::encode_gone(b, *index, *id, flags),
         Event::Nexthop(nexthop) => nexthop::encode(b, nexthop, flags),

@@ -10,7 +10,7 @@ use super::number::{BRIDGE, INET, INET6};
 use super::wire::{DecodeError, Message, read_u16, read_u32};
 use super::{family_of, fdb};
 
-const NDA_DST: u16 = 1;
+pub(super) const NDA_DST: u16 = 1;
 pub(super) const NDA_LLADDR: u16 = 2;
 const NDA_PROTOCOL: u16 = 12;
 /// Answer for others: not a neighbour to send to.
@@ -18,7 +18,7 @@ pub(crate) const NTF_PROXY: u8 = 0x08;
 /// Resolve it as if there were a packet for it.
 pub(crate) const NTF_USE: u8 = 0x01;
 
-/// None for proxy entries, and for what is neither a neighbour nor a bridge's (`AF_BRIDGE`, same message).
+/// None for proxy entries, and for what is neither a neighbour nor an entry of an FDB (`AF_BRIDGE`, same message).
 pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
     let (head, attributes) = message.split::<12>("ndmsg")?;
     let family = head[0];

@@ -55,7 +55,9 @@ impl Kind {
             Event::Link(_) | Event::LinkGone(_) => Kind::Links,
             Event::Address(_) | Event::AddressGone(_) => Kind::Addresses,
             Event::Neighbour(_) | Event::NeighbourGone(..) => Kind::Neighbours,
-            Event::Fdb(_) | Event::FdbGone(..) => Kind::Fdb,
+            Event::Fdb(_) | Event::FdbGone(..) | Event::TunnelFdb(_) | Event::TunnelFdbGone(..) => {
+                Kind::Fdb
+            }
             Event::PortVlan(_) | Event::PortVlanGone(..) => Kind::PortVlans,
             Event::Rule(_) | Event::RuleGone(_) => Kind::Rules,
             Event::Nexthop(_) | Event::NexthopGone(_) => Kind::Nexthops,
@@ -100,7 +102,7 @@ impl Kind {
             Kind::Links => "dump links",
             Kind::Addresses => "dump addresses",
             Kind::Neighbours => "dump neighbours",
-            Kind::Fdb => "dump FDBs of bridges",
+            Kind::Fdb => "dump FDBs",
             Kind::PortVlans => "dump VLANs of bridges",
             Kind::Rules => "dump rules",
             Kind::Nexthops => "dump nexthops",

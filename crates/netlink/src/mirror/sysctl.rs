@@ -39,7 +39,7 @@ impl Sysctls {
     }
 }
 
-/// The settings of the calling thread's network namespace alone. Cost: 9 small files and a question.
+/// The settings of the calling thread's network namespace alone. Cost: 11 small files and a question.
 pub(super) fn settings(seg6: &mut Seg6Settings) -> Settings {
     Settings {
         tunsrc: seg6.source(),
@@ -93,7 +93,14 @@ pub fn namespace_settings(read: &dyn Fn(&str) -> Option<u32>) -> Settings {
         min_pmtu: number("ipv4/route/min_pmtu"),
         seg6_flowlabel: signed(read("ipv6/seg6_flowlabel")),
         tunsrc: None,
+        local_ports: ports(number("ipv4/ip_local_port_range")),
+        default_ttl: number("ipv4/ip_default_ttl") as u8,
     }
+}
+
+/// A range of ports, from what [`number`] makes of it.
+fn ports(both: u32) -> (u16, u16) {
+    ((both >> 16) as u16, both as u16)
 }
 
 /// A setting that may be negative, from the bits that it was read as; 0 where there is none.
@@ -193,8 +200,14 @@ pub(super) fn known(path: &str) -> Option<u32> {
         .and_then(|t| number(t.trim()))
 }
 
-/// A number of `/proc/sys` that fits 32 bits; a negative one comes as its bits.
+/// A number of `/proc/sys` that fits 32 bits; a negative one comes as its bits, and of two port numbers the first one comes in the
+/// upper half.
 pub fn number(text: &str) -> Option<u32> {
     let signed = || text.parse::<i32>().ok().map(|number| number as u32);
-    text.parse().ok().or_else(signed)
+    let port = |text: &str| text.parse::<u16>().ok().map(u32::from);
+    let ports = || {
+        let (first, last) = text.split_once(char::is_whitespace)?;
+        Some(port(first)? << 16 | port(last.trim_start())?)
+    };
+    text.parse().ok().or_else(signed).or_else(ports)
 }

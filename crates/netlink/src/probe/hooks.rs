@@ -1,4 +1,4 @@
-//! What is hooked into netfilter on the way of forwarded packets, whoever put it there.
+//! What is hooked into netfilter on the way of forwarded packets, and of those to and from this machine, whoever put it there.
 //!
 //! Most of it is told better by those that it belongs to: chains of nftables, tables of iptables, IPVS. This tells of the rest:
 //! connection tracking that no rule asks for, programs of BPF, kernel modules that register hooks themselves.
@@ -19,19 +19,34 @@ const TYPE_BPF: u32 = 2;
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
 const FAMILIES: [u8; 2] = [2, 10];
 
-/// A hook that forwarded packets pass.
+/// A hook that packets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// `NF_INET_PRE_ROUTING`.
     Prerouting = 0,
+    /// `NF_INET_LOCAL_IN`.
+    Input = 1,
     /// `NF_INET_FORWARD`.
     Forward = 2,
+    /// `NF_INET_LOCAL_OUT`.
+    Output = 3,
     /// `NF_INET_POST_ROUTING`.
     Postrouting = 4,
 }
 
 impl Place {
-    const ALL: [Place; 3] = [Place::Prerouting, Place::Forward, Place::Postrouting];
+    const ALL: [Place; 5] = [
+        Place::Prerouting,
+        Place::Input,
+        Place::Forward,
+        Place::Output,
+        Place::Postrouting,
+    ];
+
+    /// Whether packets pass it that are neither to nor from this machine.
+    pub fn forwards(self) -> bool {
+        !matches!(self, Place::Input | Place::Output)
+    }
 
     pub(super) fn from_number(number: u32) -> Option<Place> {
         Place::ALL.into_iter().find(|place| *place as u32 == number)
@@ -42,7 +57,9 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Place::Prerouting => "prerouting",
+            Place::Input => "input",
             Place::Forward => "forward",
+            Place::Output => "output",
             Place::Postrouting => "postrouting",
         })
     }
@@ -61,8 +78,7 @@ pub struct Hooked {
     pub is_bpf: bool,
 }
 
-/// All that is hooked in for IPv4 and IPv6 at prerouting, forward and postrouting; none where the kernel cannot tell. Six dumps of
-/// a few lines.
+/// All that is hooked in for IPv4 and IPv6; none where the kernel cannot tell. Ten dumps of a few lines.
 ///
 /// # Minimum kernel version
 /// 5.14, with `CONFIG_NETFILTER_NETLINK_HOOK`.

@@ -77,6 +77,8 @@ impl std::fmt::Display for Policy {
 /// What happens to packets that no policy matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {
+    /// Those to this machine are dropped.
+    pub block_in: bool,
     /// Those that leave are dropped.
     pub block_out: bool,
     /// Those that are forwarded are dropped.
@@ -116,6 +118,7 @@ pub fn defaults() -> Result<Defaults, Error> {
     match talk.ask(&mut request, what, |message| {
         let (head, _) = message.split::<3>("xfrm_userpolicy_default")?;
         Ok(Some(Defaults {
+            block_in: head[0] == DEFAULT_BLOCK,
             block_forward: head[1] == DEFAULT_BLOCK,
             block_out: head[2] == DEFAULT_BLOCK,
         }))

@@ -55,7 +55,9 @@ fn encap() -> impl Strategy<Value = Option<Encap>> {
 }
 
 fn kind() -> impl Strategy<Value = String> {
-    let some = ["vrf", "bond", "veth", "vlan", "bridge", "macvlan"];
+    let some = [
+        "vrf", "bond", "veth", "vlan", "bridge", "macvlan", "ipip", "sit", "gre", "vxlan",
+    ];
     let some = some.map(str::to_owned).to_vec();
     prop_oneof![proptest::sample::select(some), name()]
 }
@@ -69,7 +71,77 @@ fn bridge_port() -> impl Strategy<Value = BridgePort> {
     })
 }
 
+/// What a tunnel of this kind may be set to; none of other kinds.
+fn tunnel_of(kind: Option<&str>) -> BoxedStrategy<Option<Tunnel>> {
+    let kind = match kind {
+        Some("ipip") => Just(TunnelKind::Ipip).boxed(),
+        Some("sit") => Just(TunnelKind::Sit).boxed(),
+        Some("gre") => of(any::<u32>())
+            .prop_flat_map(|ikey| of(any::<u32>()).prop_map(move |okey| (ikey, okey)))
+            .prop_map(|(ikey, okey)| TunnelKind::Gre { ikey, okey })
+            .boxed(),
+        Some("vxlan") => {
+            let sports = any::<(u16, u16)>();
+            let sports = sports.prop_map(|(a, b)| if a < b { (a, b) } else { (0, 0) });
+            let numbers = (0..1_u32 << 24, any::<u16>(), sports);
+            let flags = any::<(bool, bool, bool)>();
+            (numbers, flags)
+                .prop_map(|((vni, port, sports), (learns, checksum, ttl_inner))| {
+                    TunnelKind::Vxlan {
+                        vni,
+                        port,
+                        sports,
+                        learns,
+                        checksum,
+                        ttl_inner,
+                    }
+                })
+                .boxed()
+        }
+        _ => return Just(None).boxed(),
+    };
+    let address = || of((1..u32::MAX).prop_map(Ipv4Addr::from));
+    let dfs = proptest::sample::select(vec![TunnelDf::Unset, TunnelDf::Set, TunnelDf::Inner]);
+    let numbers = (any::<u8>(), any::<u8>(), any::<u32>(), any::<bool>());
+    (kind, address(), address(), dfs, numbers)
+        .prop_map(|(kind, local, remote, df, (ttl, tos, link, is_special))| {
+            // What there is no way to say, or makes it special.
+            let df = match (kind, df) {
+                (TunnelKind::Ipip | TunnelKind::Sit, TunnelDf::Unset) => TunnelDf::Inner,
+                _ => df,
+            };
+            let is_inherit = matches!(kind, TunnelKind::Vxlan { .. }) && df == TunnelDf::Inner;
+            let is_group = remote.is_some_and(|remote| remote.is_multicast());
+            let is_odd = tos & 1 != 0 && tos != 1;
+            Some(Tunnel {
+                kind,
+                local,
+                remote,
+                ttl,
+                tos,
+                df,
+                link,
+                is_special: is_special || is_inherit || is_group || is_odd,
+            })
+        })
+        .boxed()
+}
+
 pub(super) fn link() -> impl Strategy<Value = Link> {
+    any_link().prop_flat_map(|link| {
+        tunnel_of(link.kind.as_deref()).prop_map(move |mut tunnel| {
+            if let Some(tunnel) = &mut tunnel {
+                tunnel.is_special |= link.lower_netns.is_some();
+            }
+            Link {
+                tunnel,
+                ..link.clone()
+            }
+        })
+    })
+}
+
+fn any_link() -> impl Strategy<Value = Link> {
     let numbers = (
         index(),
         any::<u32>(),
@@ -129,6 +201,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                         .as_ref()
                         .filter(|kind| *kind == "macvlan")
                         .map(|_| Macvlan { mode: mtu }),
+                    tunnel: None,
                     port: master.filter(|n| n % 4 == 1).map(|_| port),
                     bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
                     bond_queue: master.filter(|n| n % 2 == 0).map_or(0, |n| n as u16),
@@ -199,6 +272,17 @@ fn fdb_entry() -> impl Strategy<Value = FdbEntry> {
             vlan,
             port,
             local,
+            is_special,
+        },
+    )
+}
+
+fn tunnel_fdb() -> impl Strategy<Value = TunnelFdb> {
+    (index(), any::<[u8; 6]>(), any_ip(), any::<bool>()).prop_map(
+        |(index, mac, dst, is_special)| TunnelFdb {
+            index,
+            mac,
+            dst,
             is_special,
         },
     )
@@ -402,6 +486,8 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         (any::<u32>(), any_ip()).prop_map(|(index, dst)| Event::NeighbourGone(index, dst)),
         fdb_entry().prop_map(Event::Fdb),
         fdb_entry().prop_map(|e| Event::FdbGone(e.bridge, e.mac, e.vlan)),
+        tunnel_fdb().prop_map(Event::TunnelFdb),
+        tunnel_fdb().prop_map(|e| Event::TunnelFdbGone(e.index, e.mac, e.dst)),
         port_vlan().prop_map(Event::PortVlan),
         port_vlan().prop_map(|v| Event::PortVlanGone(v.index, v.id)),
         nexthop().prop_map(Event::Nexthop),

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use raddle_netlink::codec::{Builder, Counts, Decoded, Messages, decode, decode_message, encode};
-use raddle_rib::event::{Bridge, BridgePort, Event, FdbEntry, PortVlan};
+use raddle_rib::event::{
+    Bridge, BridgePort, Event, FdbEntry, Link, PortVlan, Tunnel, TunnelDf, TunnelFdb, TunnelKind,
+};
 
 /// `NLM_F_REQUEST`: group weights have both bytes in requests.
 const REQUEST: u16 = 1;
@@ -181,21 +183,180 @@ fn what_bridges_tell_of_their_ports() {
     assert_eq!(of_port(17, &[forwarding]), Decoded::Other);
 }
 
+/// A link of this kind with these attributes of its own.
+fn link(kind: &str, attributes: &[(u16, &[u8])]) -> Link {
+    let mut b = Builder::new();
+    b.begin(16, 0, &[0; 16]).put_str(3, "it");
+    let info = b.open(18);
+    b.put_str(1, kind);
+    let data = b.open(2);
+    for (attribute, value) in attributes {
+        b.put(*attribute, value);
+    }
+    b.close(data);
+    b.close(info).end().unwrap();
+    match decoded(b.as_bytes()).0.pop() {
+        Some(Event::Link(link)) => link,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tunnel(kind: &str, attributes: &[(u16, &[u8])]) -> Tunnel {
+    link(kind, attributes).tunnel.unwrap()
+}
+
+#[test]
+fn what_tunnels_are_set_to() {
+    // As `ip link add type gre local 10.0.0.1 remote 10.0.0.2 ikey 7 ttl 9 tos inherit dev v0` is told.
+    let gre: [(u16, &[u8]); 15] = [
+        (1, &[3, 0, 0, 0]),
+        (2, &[0x20, 0]),
+        (3, &[0, 0]),
+        (4, &[0, 0, 0, 7]),
+        (5, &[0; 4]),
+        (6, &[10, 0, 0, 1]),
+        (7, &[10, 0, 0, 2]),
+        (8, &[9]),
+        (9, &[1]),
+        (10, &[1]),
+        (20, &[0; 4]),
+        (14, &[0, 0]),
+        (16, &[0, 0]),
+        (17, &[0, 0]),
+        (15, &[0, 0]),
+    ];
+    let wanted = Tunnel {
+        kind: TunnelKind::Gre {
+            ikey: Some(7),
+            okey: None,
+        },
+        local: Some([10, 0, 0, 1].into()),
+        remote: Some([10, 0, 0, 2].into()),
+        ttl: 9,
+        tos: 1,
+        df: TunnelDf::Set,
+        link: 3,
+        is_special: false,
+    };
+    assert_eq!(tunnel("gre", &gre), wanted);
+    let df = |more: &[(u16, &[u8])]| tunnel("gre", &[&gre, more].concat()).df;
+    assert_eq!(df(&[(10, &[0])]), TunnelDf::Inner);
+    assert_eq!(df(&[(10, &[0]), (19, &[1])]), TunnelDf::Unset);
+    // A tunnel of any name is of no kind that is known.
+    assert_eq!(link("gretap", &gre).tunnel, None);
+    // 6RD's prefix is that of all sits.
+    let sit = tunnel("sit", &[(9, &[41]), (11, &[0x20, 2]), (13, &[16, 0])]);
+    assert_eq!((sit.kind, sit.remote), (TunnelKind::Sit, None));
+    assert!(!sit.is_special);
+    let vxlan = tunnel(
+        "vxlan",
+        &[
+            (1, &[0x12, 0x34, 0x56, 0]),
+            (10, &[0x10, 0, 0x20, 0]),
+            (15, &[0x12, 0xb5]),
+            (18, &[1]),
+            (28, &[1]),
+        ],
+    );
+    let kind = TunnelKind::Vxlan {
+        vni: u32::from_ne_bytes([0x12, 0x34, 0x56, 0]),
+        port: 4789,
+        sports: (0x1000, 0x2000),
+        learns: false,
+        checksum: true,
+        ttl_inner: true,
+    };
+    assert_eq!((vxlan.kind, vxlan.is_special), (kind, false));
+    // An empty range of ports is none.
+    for range in [[0x10, 0, 0x10, 0], [0x10, 0, 0, 1]] {
+        let TunnelKind::Vxlan { sports, .. } = tunnel("vxlan", &[(10, &range)]).kind else {
+            panic!("no VXLAN");
+        };
+        assert_eq!(sports, (0, 0));
+    }
+}
+
+#[test]
+fn what_makes_a_tunnel_special() {
+    let is_special = |kind, attribute, value: &[u8]| tunnel(kind, &[(attribute, value)]).is_special;
+    let group: &[u8] = &[239, 1, 1, 1];
+    type Attributes<'a> = &'a [(u16, &'a [u8])];
+    let special: [(&str, Attributes<'_>); 4] = [
+        (
+            "ipip",
+            &[
+                (3, group),
+                (5, &[3]),
+                (9, &[137]),
+                (15, &[1, 0]),
+                (19, &[]),
+                (20, &[1, 0, 0, 0]),
+                (21, &[]),
+            ],
+        ),
+        ("sit", &[(8, &[1, 0]), (9, &[4])]),
+        (
+            "gre",
+            &[
+                (2, &[0x80, 0]),
+                (3, &[0x30, 0]),
+                (7, group),
+                (14, &[2, 0]),
+                (18, &[]),
+                (20, &[0, 0, 0, 1]),
+                (21, &[1, 0, 0, 0]),
+            ],
+        ),
+        (
+            "vxlan",
+            &[
+                (2, group),
+                (11, &[1]),
+                (12, &[1]),
+                (13, &[1]),
+                (14, &[1]),
+                (16, &[1; 16]),
+                (17, &[1; 16]),
+                (21, &[1]),
+                (22, &[1]),
+                (23, &[]),
+                (24, &[]),
+                (25, &[1]),
+                (27, &[]),
+                (29, &[2]),
+                (30, &[1]),
+                (35, &[]),
+            ],
+        ),
+    ];
+    for (kind, attributes) in special {
+        for (attribute, value) in attributes {
+            assert!(is_special(kind, *attribute, value), "{kind} {attribute}");
+        }
+    }
+    let plain: [(&str, u16, &[u8]); 12] = [
+        ("ipip", 9, &[0]),
+        ("ipip", 5, &[1]),
+        ("sit", 9, &[0]),
+        ("gre", 2, &[0x20, 0]),
+        ("gre", 20, &[0; 4]),
+        ("vxlan", 7, &[1]),
+        ("vxlan", 11, &[0]),
+        ("vxlan", 26, &[0, 0, 0, 1]),
+        ("vxlan", 29, &[1]),
+        ("vxlan", 31, &[1]),
+        ("vxlan", 33, &[8, 0, 0, 0, 0, 0, 0, 0]),
+        ("vxlan", 34, &[0]),
+    ];
+    for (kind, attribute, value) in plain {
+        assert!(!is_special(kind, attribute, value), "{kind} {attribute}");
+    }
+}
+
 #[test]
 fn what_makes_a_bridge_special() {
-    let bridge = |attribute: u16, value: &[u8]| {
-        let mut b = Builder::new();
-        b.begin(16, 0, &[0; 16]).put_str(3, "br0");
-        let info = b.open(18);
-        b.put_str(1, "bridge");
-        let data = b.open(2);
-        b.put(attribute, value).close(data);
-        b.close(info).end().unwrap();
-        match decoded(b.as_bytes()).0.pop() {
-            Some(Event::Link(link)) => link.bridge.unwrap(),
-            other => panic!("{other:?}"),
-        }
-    };
+    let bridge =
+        |attribute: u16, value: &[u8]| link("bridge", &[(attribute, value)]).bridge.unwrap();
     let options = |bits: u32| [bits, u32::MAX].map(u32::to_ne_bytes).concat();
     let plain = Bridge {
         filters_vlans: false,
@@ -259,8 +420,52 @@ fn entries_of_fdbs() {
     };
     let flags = 2_u32.to_ne_bytes();
     assert_eq!(fdb(0x02, &[master, (15, &flags)]), Some(Event::Fdb(locked)));
-    // A device's own, or a VXLAN's.
+    // A device's own.
     assert_eq!(fdb(0x80, &[]), None);
+}
+
+#[test]
+fn entries_of_fdbs_of_vxlans() {
+    let plain = TunnelFdb {
+        index: 5,
+        mac: [2, 0, 0, 0, 0, 1],
+        dst: [10, 0, 0, 2].into(),
+        is_special: false,
+    };
+    let dst: (u16, &[u8]) = (1, &[10, 0, 0, 2]);
+    for state in [0x02, 0x80] {
+        assert_eq!(fdb(state, &[dst]), Some(Event::TunnelFdb(plain)));
+    }
+    let special = TunnelFdb {
+        is_special: true,
+        ..plain
+    };
+    let more: [(u16, &[u8]); 5] = [
+        (6, &[0x12, 0xb6]),
+        (7, &[9, 0, 0, 0]),
+        (8, &[2, 0, 0, 0]),
+        (10, &[0; 4]),
+        (11, &[9, 0, 0, 0]),
+    ];
+    for attribute in more {
+        assert_eq!(
+            fdb(0x80, &[dst, attribute]),
+            Some(Event::TunnelFdb(special))
+        );
+    }
+    let by_object = TunnelFdb {
+        dst: [0; 4].into(),
+        ..special
+    };
+    assert_eq!(
+        fdb(0x80, &[(13, &[9, 0, 0, 0])]),
+        Some(Event::TunnelFdb(by_object))
+    );
+    let by_ipv6 = TunnelFdb {
+        dst: [1; 16].into(),
+        ..plain
+    };
+    assert_eq!(fdb(0x80, &[(1, &[1; 16])]), Some(Event::TunnelFdb(by_ipv6)));
 }
 
 #[test]

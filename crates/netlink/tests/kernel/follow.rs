@@ -242,6 +242,8 @@ fn follows_settings_of_its_own_namespace() {
                 ("ipv4/fib_multipath_use_neigh", "1"),
                 ("ipv4/ip_forward_use_pmtu", "1"),
                 ("ipv4/route/min_pmtu", "600"),
+                ("ipv4/ip_local_port_range", "40000 50000"),
+                ("ipv4/ip_default_ttl", "77"),
                 ("ipv4/conf/v0/forwarding", "1"),
                 ("ipv6/conf/all/forwarding", "1"),
                 ("ipv4/conf/all/rp_filter", "2"),
@@ -275,6 +277,8 @@ fn follows_settings_of_its_own_namespace() {
             min_pmtu: 600,
             seg6_flowlabel: -1,
             tunsrc: None,
+            local_ports: (40_000, 50_000),
+            default_ttl: 77,
         };
         let device = DeviceSettings {
             forwarding4: true,

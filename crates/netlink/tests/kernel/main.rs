@@ -15,3 +15,4 @@ mod seg6;
 mod shown;
 mod state;
 mod support;
+mod tunnels;

@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
     /// By bridge, VLAN and MAC address.
     pub(crate) fdb: BTreeMap<(u32, u16, [u8; 6]), FdbEntry>,
+    /// By VXLAN, MAC address, and address that it leads to, which is zero where there is only one.
+    pub(crate) tunnel_fdb: BTreeMap<(u32, [u8; 6], IpAddr), TunnelFdb>,
     pub(crate) port_vlans: BTreeMap<(u32, u16), PortVlan>,
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
     pub(crate) buckets: BTreeMap<(u32, u16), u32>,
@@ -31,6 +33,14 @@ pub(crate) struct State {
     sweep: Option<Sweep>,
     /// What was told of the swept kind since.
     meanwhile: Vec<(Route, Option<RouteOp>)>,
+}
+
+/// Frames to zeros and to groups may go to several.
+fn tunnel_key(index: u32, mac: [u8; 6], dst: IpAddr) -> (u32, [u8; 6], IpAddr) {
+    match mac == [0; 6] || mac[0] & 1 != 0 {
+        true => (index, mac, dst),
+        false => (index, mac, [0; 4].into()),
+    }
 }
 
 impl State {
@@ -60,6 +70,13 @@ impl State {
                 self.fdb.insert(key, entry);
             }
             Event::FdbGone(bridge, mac, vlan) => drop(self.fdb.remove(&(bridge, vlan, mac))),
+            Event::TunnelFdb(entry) => {
+                let key = tunnel_key(entry.index, entry.mac, entry.dst);
+                self.tunnel_fdb.insert(key, entry);
+            }
+            Event::TunnelFdbGone(index, mac, dst) => {
+                self.tunnel_fdb.remove(&tunnel_key(index, mac, dst));
+            }
             Event::PortVlan(vlan) => self.port_vlan(vlan),
             Event::PortVlanGone(index, id) => drop(self.port_vlans.remove(&(index, id))),
             Event::Nexthop(nexthop) => drop(self.nexthops.insert(nexthop.id, nexthop)),
@@ -106,7 +123,10 @@ impl State {
             Sweep::Links => self.links.clear(),
             Sweep::Addresses => self.addresses.clear(),
             Sweep::Neighbours => self.neighbours.clear(),
-            Sweep::Fdb => self.fdb.clear(),
+            Sweep::Fdb => {
+                self.fdb.clear();
+                self.tunnel_fdb.clear();
+            }
             Sweep::PortVlans => self.port_vlans.clear(),
             Sweep::Nexthops => self.nexthops.clear(),
             Sweep::Buckets => self.buckets.clear(),
@@ -309,6 +329,18 @@ impl State {
             format!("{mac} dev {port}{vlan} master {bridge}{local}")
         };
         let mut lines: Vec<_> = self.fdb.values().map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    pub(crate) fn tunnel_fdb_text(&self) -> Vec<String> {
+        let name = |index| self.links.get(&index).map_or("?", |l| l.name.as_str());
+        let line = |entry: &TunnelFdb| {
+            let mac = entry.mac.map(|b| format!("{b:02x}")).join(":");
+            let special = if entry.is_special { " special" } else { "" };
+            format!("{mac} dev {} dst {}{special}", name(entry.index), entry.dst)
+        };
+        let mut lines: Vec<_> = self.tunnel_fdb.values().map(line).collect();
         lines.sort();
         lines
     }

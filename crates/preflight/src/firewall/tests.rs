@@ -179,8 +179,8 @@ fn policies_count_when_forwarded_packets_meet_them() {
         );
     }
     let defaults = xfrm::Defaults {
-        block_out: false,
         block_forward: true,
+        ..xfrm::Defaults::default()
     };
     assert_eq!(
         judged(&Hooks {

@@ -634,3 +634,153 @@ fn a_macvlan_is_used_that_takes_its_own_frames_only() {
     let upon_vlan = [wire, vlan(3, "e0.5", 5, 2), macvlan(2, 3)];
     assert_eq!(of_last(&upon_vlan, &[]), []);
 }
+
+fn tunnel(kind: TunnelKind, change: impl Fn(&mut Tunnel)) -> Link {
+    let mut tunnel = Tunnel {
+        kind,
+        local: Some([192, 0, 2, 1].into()),
+        remote: Some([192, 0, 2, 2].into()),
+        ttl: 64,
+        tos: 0,
+        df: event::TunnelDf::Set,
+        link: 0,
+        is_special: false,
+    };
+    change(&mut tunnel);
+    let (kind, arp_type) = match tunnel.kind {
+        TunnelKind::Ipip => ("ipip", 768),
+        TunnelKind::Sit => ("sit", 776),
+        TunnelKind::Gre { .. } => ("gre", 778),
+        TunnelKind::Vxlan { .. } => ("vxlan", 1),
+    };
+    Link {
+        kind: Some(kind.to_owned()),
+        arp_type,
+        mac: (arp_type == 1).then_some([2, 0, 0, 0, 0, 9]),
+        tunnel: Some(tunnel),
+        ..ethernet(20, "t0")
+    }
+}
+
+const GRE: TunnelKind = TunnelKind::Gre {
+    ikey: None,
+    okey: None,
+};
+
+fn vxlan(learns: bool) -> TunnelKind {
+    TunnelKind::Vxlan {
+        vni: 5,
+        port: 4789,
+        sports: (0, 0),
+        learns,
+        checksum: false,
+        ttl_inner: false,
+    }
+}
+
+#[test]
+fn tunnels_are_used_that_do_what_engines_do() {
+    for kind in [TunnelKind::Ipip, TunnelKind::Sit, GRE, vxlan(false)] {
+        let judged = |change: &dyn Fn(&mut Tunnel)| {
+            let link = tunnel(kind, change);
+            let is_used = is_usable_tunnel(&link);
+            let found = of_last(&[link], &[]);
+            let both = found.iter().any(|(role, _)| *role == Role::Both);
+            assert_eq!(both, !is_used);
+            found.into_iter().next().map(|(_, what)| what)
+        };
+        let says = |change: &dyn Fn(&mut Tunnel), words: &str| {
+            let what = judged(change).unwrap_or_default();
+            assert!(what.contains(words), "{kind:?}: {what}");
+        };
+        assert_eq!(judged(&|_| ()), None, "{kind:?}");
+        assert_eq!(judged(&|t| t.link = 1), None, "bound to loopback");
+        says(&|t| t.is_special = true, "does not carry out: external, ");
+        says(&|t| t.link = 2, "bound to a link");
+        says(&|t| t.local = None, "without an address of its own end");
+        match kind {
+            TunnelKind::Vxlan { .. } => assert_eq!(judged(&|t| t.remote = None), None),
+            _ => {
+                says(&|t| t.remote = None, "several other ends");
+                says(
+                    &|t| (t.local, t.remote) = (None, None),
+                    "what no other tunnel takes",
+                );
+            }
+        }
+    }
+    // One of another kind, or of which nothing is told.
+    let gretap = Link {
+        tunnel: None,
+        kind: Some("gretap".into()),
+        ..tunnel(vxlan(false), |_| ())
+    };
+    assert_eq!(of_last(&[gretap], &[])[0].1, "gretap device");
+    let unknown = Link {
+        tunnel: None,
+        ..tunnel(GRE, |_| ())
+    };
+    assert_eq!(of_last(&[unknown], &[])[0].1, "not Ethernet");
+}
+
+#[test]
+fn a_vxlan_that_learns_is_sent_through() {
+    let found = of_last(&[tunnel(vxlan(true), |_| ())], &[]);
+    assert_eq!(
+        found,
+        [(Role::In, "vxlan that learns from what comes in".to_owned())]
+    );
+    let link = tunnel(vxlan(true), |_| ());
+    let finding = refused_tunnel(&link, &link.tunnel.unwrap()).unwrap();
+    let fix = "ip link set dev t0 type vxlan nolearning";
+    assert_eq!(finding.fix.as_deref(), Some(fix));
+    // As a port, that is nothing to the others.
+    let wire = port(ethernet(2, "e0"), false);
+    let vxlan = port(link, false);
+    let found = judged(vec![bridge(|_| ()), wire, vxlan.clone()], &[]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let found = judged(vec![bridge(|_| ()), vxlan], &[]);
+    assert!(
+        found.iter().any(|(name, role, what)| name == "br0"
+            && *role == Role::In
+            && what.contains("its port t0: vxlan that learns")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_is_upon_a_tunnel_is_the_kernels() {
+    let below = tunnel(vxlan(false), |_| ());
+    let found = of_last(&[below.clone(), vlan(21, "t0.5", 5, 20)], &[]);
+    assert_eq!(
+        found,
+        [(Role::Both, "its lower link t0: tunnel".to_owned())]
+    );
+    let macvlan = Link {
+        kind: Some("macvlan".into()),
+        macvlan: Some(Macvlan { mode: 1 }),
+        lower: Some(20),
+        ..ethernet(22, "m0")
+    };
+    let found = of_last(&[below, macvlan], &[]);
+    assert_eq!(found, [(Role::Both, "macvlan upon a tunnel".to_owned())]);
+}
+
+#[test]
+fn tunnels_are_forwarded_from_where_another_link_is() {
+    let scene = Scene {
+        links: vec![ethernet(2, "e0"), tunnel(GRE, |_| ())],
+        ..Scene::default()
+    };
+    let named = |links: &[(u32, &str)]| -> BTreeMap<u32, String> {
+        let links = links.iter();
+        links.map(|(i, name)| (*i, (*name).to_owned())).collect()
+    };
+    let both = named(&[(2, "e0"), (20, "t0")]);
+    assert!(without_carrier(&scene, &both, &both).is_empty());
+    let alone = named(&[(20, "t0")]);
+    let found = without_carrier(&scene, &alone, &alone);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].link.as_deref(), Some("t0"));
+    assert_eq!(found[0].role, Role::In);
+}

@@ -1,14 +1,15 @@
 //! Asks the kernel for what pairs are judged by.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_netlink::probe::conntrack::Tracker;
 use raddle_netlink::probe::hooks::Hooked;
-use raddle_netlink::probe::tc::{self, Direction};
+use raddle_netlink::probe::tc::{self, Direction, Qdisc};
 use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nft, xfrm};
 use raddle_rib::is_local_first;
 
-use super::{Facts, Links, Verdicts, judge};
+use super::{Ends, Facts, Links, Verdicts, judge};
 use crate::Way;
 use crate::bridged::{self, Bridged};
 use crate::firewall::Known;
@@ -27,7 +28,10 @@ pub(crate) fn look(
     let tables = iptables::tables()?;
     let mut trackers = conntrack::of_iptables(&tables);
     trackers.extend_from_slice(known.trackers()?);
-    let hooks = known.hooks()?;
+    let (hooks, local): (Vec<_>, Vec<_>) = known
+        .hooks()?
+        .into_iter()
+        .partition(|hooked| hooked.place.forwards());
     let of_hooks = conntrack::of_hooks(&hooks).into_iter().filter(|hooked| {
         let same = |t: &Tracker| {
             t.does == hooked.does && (0..2).all(|i| t.families[i] >= hooked.families[i])
@@ -56,25 +60,27 @@ pub(crate) fn look(
         generation,
         trackers,
         foreign: hooks.into_iter().filter(is_foreign).collect(),
+        foreign_to_local: local.into_iter().filter(is_foreign).collect(),
         services: ipvs::count()?,
         policies: xfrm::policies()?,
         defaults: xfrm::defaults()?,
         ..Facts::default()
     };
     let qdiscs = tc::qdiscs()?;
+    // Many links may be above the same one.
+    let mut asked: BTreeMap<(u32, Direction), Vec<String>> = BTreeMap::new();
     for (way, direction) in [(way_in, Direction::Ingress), (way_out, Direction::Egress)] {
         for (&link, name) in way.links {
             let passed = way.beneath.get(&link).into_iter().flat_map(|of| &of.links);
             for (&index, name) in std::iter::once((&link, name)).chain(passed) {
-                for filter in tc::filters(index, direction, &qdiscs)? {
-                    let (kind, priority) = (&filter.kind, filter.priority);
-                    let what = format!("tc filter {kind} pref {priority} on {direction} of {name}");
-                    facts.programs.push((link, direction, what));
-                }
-                for id in bpf::tcx(index, direction)? {
-                    let what = format!("tcx program {id} on {direction} of {name}");
-                    facts.programs.push((link, direction, what));
-                }
+                let found = match asked.entry((index, direction)) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(programs(index, name, direction, &qdiscs)?),
+                };
+                let found = found.iter().cloned();
+                facts
+                    .programs
+                    .extend(found.map(|what| (link, direction, what)));
             }
         }
     }
@@ -90,25 +96,98 @@ pub(crate) fn look(
         return Ok(verdicts.clone());
     }
     let mut verdicts = judge(&facts, &ruleset);
-    verdicts.firewall.segments = meets_anything(&facts, &ruleset);
+    let met = met(&facts, &ruleset);
+    verdicts.firewall.segments = met.is_some();
+    let tunnels = ins.keys().filter_map(|index| facts.beneath[0].get(index));
+    let tunnels = tunnels.flat_map(|beneath| beneath.tunnels.values());
+    let tunnels: BTreeSet<String> = tunnels.map(|outer| outer.name.clone()).collect();
+    verdicts.ends = met
+        .filter(|_| !tunnels.is_empty())
+        .map(|rule| Ends { tunnels, rule });
     known.last = Some((facts, verdicts.clone()));
     Ok(verdicts)
 }
 
-/// Whether there is anything at all that packets may meet, on whatever links.
-fn meets_anything(facts: &Facts, ruleset: &Ruleset) -> bool {
-    let blocks = facts.defaults.block_out || facts.defaults.block_forward;
-    let mut chains = facts.tables.iter().flat_map(|table| &table.chains);
-    let mut of_bridges = facts.bridged.ebtables.iter();
-    !ruleset.rules.is_empty()
-        || ruleset.chains.iter().any(|chain| chain.policy_drop)
-        || chains.any(|chain| chain.has_rules || chain.policy_drop)
-        || of_bridges.any(|chain| chain.rules > 0 || chain.policy_drop)
-        || !(facts.trackers.is_empty() && facts.programs.is_empty() && facts.policies.is_empty())
-        || facts.services > 0
-        || !facts.foreign.is_empty()
-        || facts.bridged.filters_tagged
-        || blocks
+/// What packets pass on a link by which they come in or leave, in words.
+fn programs(
+    index: u32,
+    name: &str,
+    direction: Direction,
+    qdiscs: &[Qdisc],
+) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    for filter in tc::filters(index, direction, qdiscs)? {
+        let (kind, priority) = (&filter.kind, filter.priority);
+        found.push(format!(
+            "tc filter {kind} pref {priority} on {direction} of {name}"
+        ));
+    }
+    for id in bpf::tcx(index, direction)? {
+        found.push(format!("tcx program {id} on {direction} of {name}"));
+    }
+    Ok(found)
+}
+
+/// Something that packets may meet, on whatever links, if there is anything at all.
+fn met(facts: &Facts, ruleset: &Ruleset) -> Option<String> {
+    let rule = ruleset.rules.first().map(|(family, rule)| {
+        let (table, chain) = (&rule.table, &rule.chain);
+        format!("nft {family} {table} {chain} has a rule")
+    });
+    let policy = || {
+        let chain = ruleset.chains.iter().find(|chain| chain.policy_drop)?;
+        let (family, table, name) = (chain.family, &chain.table, &chain.name);
+        Some(format!("nft {family} {table} {name} has policy drop"))
+    };
+    let legacy = || {
+        let mut chains = facts.tables.iter().flat_map(|table| &table.chains);
+        let chain = chains.find(|chain| chain.has_rules || chain.policy_drop)?;
+        let (command, table, hook) = (chain.family.command(), &chain.table, chain.hook);
+        let what = if chain.has_rules {
+            "rules"
+        } else {
+            "policy DROP"
+        };
+        Some(format!("{command} -t {table} {hook} has {what}"))
+    };
+    let bridged = || {
+        let mut chains = facts.bridged.ebtables.iter();
+        let ebtables = chains.any(|chain| chain.rules > 0 || chain.policy_drop);
+        let what = "ebtables has rules, or a policy DROP";
+        let tagged = facts.bridged.filters_tagged;
+        let sysctl = "net.bridge.bridge-nf-filter-vlan-tagged is 1";
+        ebtables
+            .then_some(what)
+            .or(tagged.then_some(sysctl))
+            .map(str::to_owned)
+    };
+    let tracker = || facts.trackers.first().map(|tracker| tracker.who.clone());
+    let program = || facts.programs.first().map(|(.., what)| what.clone());
+    let policies = || {
+        let policy = facts.policies.first()?;
+        Some(format!("xfrm policy {policy}"))
+    };
+    let services = || (facts.services > 0).then(|| "IPVS has virtual services".to_owned());
+    let hook = || {
+        let mut hooks = facts.foreign.iter().chain(&facts.foreign_to_local);
+        let hooked = hooks.next()?;
+        let (function, place) = (&hooked.function, hooked.place);
+        Some(format!("netfilter hook {function} at {place}"))
+    };
+    let blocks = || {
+        let defaults = facts.defaults;
+        let blocks = defaults.block_in || defaults.block_out || defaults.block_forward;
+        blocks.then(|| "xfrm blocks by default".to_owned())
+    };
+    rule.or_else(policy)
+        .or_else(legacy)
+        .or_else(bridged)
+        .or_else(tracker)
+        .or_else(program)
+        .or_else(policies)
+        .or_else(services)
+        .or_else(hook)
+        .or_else(blocks)
 }
 
 /// The functions of hooks that are told better elsewhere, or that do nothing to what is forwarded.

@@ -23,6 +23,8 @@ pub(super) enum Test {
         /// A kernel may look in the table of the packet's VRF, and not in table local.
         by_vrf: bool,
     },
+    /// By the protocol behind the IP header; inverted where true.
+    Protocol(Vec<Interval>, bool),
     /// By the packet's connection: may hold or not, by what went before it, in the other direction as well.
     Connection,
     /// The same for all packets.
@@ -82,6 +84,10 @@ pub(super) enum Stage {
     Forward,
     /// The out-link.
     Postrouting,
+    /// The in-link of packets to this machine, which none is that is forwarded.
+    Input,
+    /// The out-link of packets from this machine, likewise.
+    Output,
     /// All packets that come in by, or leave by, these links (a trailing `*` stands for any suffix).
     Device(Side, Vec<String>),
     /// Nobody knows: all packets meet it.
@@ -95,6 +101,8 @@ pub(super) struct Translations {
     pub(super) any: bool,
     /// Packets from or to these addresses are translated back; all packets where it is not known.
     pub(super) back: Vec<(Side, Option<Interval>, String)>,
+    /// A rule that sends packets to this machine which are to others (`redirect`): what is sent back is translated back.
+    pub(super) redirects: Option<String>,
 }
 
 /// The rules of one IP version.
@@ -111,6 +119,8 @@ impl Rules {
         self.chains.extend(other.chains);
         self.translations.any |= other.translations.any;
         self.translations.back.extend(other.translations.back);
+        let redirects = &mut self.translations.redirects;
+        *redirects = redirects.take().or(other.translations.redirects);
     }
 }
 

@@ -76,7 +76,8 @@ fn base(chain: &BaseChain, version: Version) -> Option<Base> {
         return None;
     }
     let stage = match chain.hook {
-        Hook::Input | Hook::Output => return None,
+        Hook::Input => Stage::Input,
+        Hook::Output => Stage::Output,
         Hook::Prerouting => Stage::Prerouting,
         Hook::Forward => Stage::Forward,
         Hook::Postrouting => Stage::Postrouting,
@@ -301,6 +302,9 @@ impl Lowering<'_> {
         // Replies to both are for this machine, not forwarded.
         let translates = matches!(name, "masq" | "redir");
         self.translations.any |= translates;
+        if name == "redir" {
+            self.redirects();
+        }
         let step = if translates {
             Step::Translation
         } else {
@@ -326,6 +330,17 @@ impl Lowering<'_> {
         self.step(Step::Translation, if destination { "dnat" } else { "snat" });
     }
 
+    /// Its text is not complete yet.
+    fn redirects(&mut self) {
+        let program = self.program;
+        let text = format!(
+            "{} handle {}: redirect",
+            key(self.family, &program.table, &program.chain),
+            program.handle
+        );
+        self.translations.redirects.get_or_insert(text);
+    }
+
     fn translate(&mut self, destination: bool, range: Option<Interval>) {
         // Replies come from where packets were sent to, and go to where they were said to be from.
         let side = if destination { Side::From } else { Side::To };
@@ -348,6 +363,9 @@ impl Lowering<'_> {
             xt::Effect::Touches => self.step(Step::Effect, name),
             xt::Effect::Local => {
                 self.translations.any = true;
+                if name == "REDIRECT" {
+                    self.redirects();
+                }
                 self.step(Step::Translation, name);
             }
             xt::Effect::Translates { destination, range } => {
@@ -427,6 +445,17 @@ impl Lowering<'_> {
                     .iter()
                     .any(|w| (w.0..=w.1).contains(&self.version.nfproto()));
                 (Test::Constant(is != inverted), String::new())
+            }
+            Value::Loaded(Load::Protocol) if size == 1 => {
+                let words = format!("meta l4proto {not}{}", list(&within));
+                (Test::Protocol(within, inverted), words)
+            }
+            Value::Loaded(Load::Network {
+                offset: 9,
+                length: 1,
+            }) if size == 1 && self.version == Version::V4 => {
+                let words = format!("ip protocol {not}{}", list(&within));
+                (Test::Protocol(within, inverted), words)
             }
             Value::Loaded(Load::Mark) | Value::Masked(Load::Mark, _) if size == 4 => {
                 // Rule 2: 0, under whichever mask.

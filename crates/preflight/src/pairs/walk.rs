@@ -64,6 +64,10 @@ pub(super) struct Walk<'a> {
     pub(super) version: Version,
     /// None where not known.
     pub(super) links: [Option<&'a Identity>; 2],
+    /// None where it may be any.
+    pub(super) protocol: Option<u8>,
+    /// They are to this machine.
+    pub(super) to_this: bool,
     /// All packets are looked up in table local before all others, also those of VRFs: none to an address in it is forwarded.
     pub(super) local_first: bool,
     /// A link may belong to a VRF.
@@ -86,12 +90,16 @@ enum Passes {
 impl Walk<'_> {
     /// All base chains of a stage.
     pub(super) fn bases(&mut self, stage: &Stage) {
+        self.bases_of(stage, &Area::all(self.version));
+    }
+
+    /// Likewise, with packets of this area.
+    pub(super) fn bases_of(&mut self, stage: &Stage, area: &Area) {
         let rules = self.rules;
         for base in rules.bases.iter().filter(|base| base.stage == *stage) {
-            let area = Area::all(self.version);
-            let flow = self.chain(&base.chain, &area, 0);
+            let flow = self.chain(&base.chain, area, 0);
             if flow != Flow::Ends && base.policy_drop {
-                self.effect(&area, &format!("{} has policy drop", base.text));
+                self.effect(area, &format!("{} has policy drop", base.text));
             }
         }
     }
@@ -233,12 +241,27 @@ impl Walk<'_> {
                 (passes, *inverted)
             }
             Test::Local { inverted, by_vrf }
-                if self.local_first
+                if (self.local_first || self.to_this)
                     // Of IPv6, addrtype asks all rules (`match_lookup_rt6`), which may lead VRFs' packets elsewhere.
                     && !((*by_vrf || self.version == Version::V6) && self.vrfs) =>
             {
-                (Passes::None, *inverted)
+                let passes = match self.to_this {
+                    true => Passes::All,
+                    false => Passes::None,
+                };
+                (passes, *inverted)
             }
+            Test::Protocol(within, inverted) => match self.protocol {
+                Some(protocol) => {
+                    let is_in = |i: &Interval| (i.0..=i.1).contains(&protocol.into());
+                    let passes = match within.iter().any(is_in) {
+                        true => Passes::All,
+                        false => Passes::None,
+                    };
+                    (passes, *inverted)
+                }
+                None => (Passes::Some, false),
+            },
             Test::Constant(passes) => match passes {
                 true => (Passes::All, false),
                 false => (Passes::None, false),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Links, Verdicts, Version, Why};
+use super::{Ends, Links, Verdicts, Version, Why};
 use raddle_image::Reason;
 use raddle_rib::firewall::{Guarded, Range};
 
@@ -71,6 +71,14 @@ impl Verdicts {
                 reason: of_firewall(),
             });
         }
+        punted.extend(self.ends.iter().map(|Ends { tunnels, rule }| {
+            let names: Vec<&str> = tunnels.iter().map(String::as_str).collect();
+            Punted {
+                packets: format!("IPv4 and IPv6 that come in by {}", names.join(", ")),
+                rule: format!("{rule} (what comes in by tunnels may meet it on its way)"),
+                reason: of_firewall(),
+            }
+        }));
         punted
     }
 
@@ -220,6 +228,10 @@ mod tests {
             },
             tracked: [Some("a rule turns on connection tracking".to_owned()), None],
             connections: [true, false],
+            ends: Some(Ends {
+                tunnels: ["gre1".to_owned(), "vxlan5".to_owned()].into(),
+                rule: "nft inet t f has a rule".to_owned(),
+            }),
             why: vec![
                 why(closed.clone(), None, "to c"),
                 why(all(&[1, 2, 3], &[1, 2, 3]), None, "all"),
@@ -235,6 +247,7 @@ mod tests {
                 "IPv4 from any link: all",
                 "IPv4 of 172.17.0.0/16 from a, b to c: a range",
                 "IPv4 fragments and ICMP errors: a rule turns on connection tracking",
+                "IPv4 and IPv6 that come in by gre1, vxlan5: nft inet t f has a rule (what comes in by tunnels may meet it on its way)",
             ]
         );
         assert!(!verdicts.frees_nothing(&links, &links, [true, true]));

@@ -195,6 +195,8 @@ pub(super) fn lower(tables: &[Table], version: Version) -> Rules {
                 "PREROUTING" => Some(Stage::Prerouting),
                 "FORWARD" => Some(Stage::Forward),
                 "POSTROUTING" => Some(Stage::Postrouting),
+                "INPUT" => Some(Stage::Input),
+                "OUTPUT" => Some(Stage::Output),
                 _ => None,
             };
             rules.bases.extend(stage.map(|stage| Base {
@@ -248,10 +250,14 @@ fn one(
             Test::Address(side, within, inverted)
         }));
     }
+    if version == Version::V6 && (rule.asks_more || rule.protocol.is_some()) {
+        steps.push(Step::Strict);
+    }
+    if let Some((protocol, inverted)) = rule.protocol {
+        let within = vec![(protocol.into(), protocol.into())];
+        steps.push(Step::Test(Test::Protocol(within, inverted)));
+    }
     if rule.asks_more {
-        if version == Version::V6 {
-            steps.push(Step::Strict);
-        }
         steps.push(Step::Test(Test::Unknown));
     }
     for extension in &rule.matches {
@@ -290,6 +296,10 @@ fn one(
             Effect::Touches => steps.push(Step::Effect),
             Effect::Local => {
                 rules.translations.any = true;
+                if e.name == "REDIRECT" {
+                    let redirects = &mut rules.translations.redirects;
+                    redirects.get_or_insert_with(|| text.clone());
+                }
                 steps.push(Step::Translation);
             }
             Effect::Translates { destination, range } => {

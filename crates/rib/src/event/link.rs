@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Bridge, BridgePort, Macvlan};
+use super::{Bridge, BridgePort, Macvlan, Tunnel, TunnelKind};
 use raddle_text::outside::{line, line_if_any, lines, link_name};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,9 @@ pub struct Link {
     /// What a macvlan is set to; none of other devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macvlan: Option<Macvlan>,
+    /// What a tunnel is set to; none of other devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Tunnel>,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
     pub lower: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.
@@ -112,6 +115,17 @@ impl Link {
     /// A VLAN, also one of which it is not known which.
     pub fn is_vlan(&self) -> bool {
         self.vlan.is_some() || self.kind.as_deref() == Some("vlan")
+    }
+
+    /// Whether packets leave by it without an address on the link, wherever they go: a tunnel that carries no frames, and what else is
+    /// no Ethernet and asks for no addresses (`IFF_NOARP`).
+    pub(crate) fn has_no_neighbours(&self) -> bool {
+        const IFF_NOARP: u32 = 0x80;
+        let carries_frames = |tunnel: &Tunnel| matches!(tunnel.kind, TunnelKind::Vxlan { .. });
+        match &self.tunnel {
+            Some(tunnel) => !carries_frames(tunnel),
+            None => !self.is_ethernet() && self.flags & IFF_NOARP != 0,
+        }
     }
 
     /// An Ethernet device (`ARPHRD_ETHER`).
@@ -219,6 +233,8 @@ pub struct Neighbour {
 /// `NUD_VALID`: permanent, no-ARP, reachable, probe, stale or delay. A neighbour in one of these
 /// states has a link-layer address that may be used.
 pub const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
+/// `NUD_NOARP`: it has no address of its own on the link, or all have the same.
+pub const NUD_NOARP: u16 = 0x40;
 /// `NUD_STALE`.
 pub const NUD_STALE: u16 = 0x04;
 

@@ -95,6 +95,12 @@ pub struct Settings {
     /// `ip sr tunsrc`: source of outer headers; none for one chosen by the destination.
     #[serde(default)]
     pub tunsrc: Option<Ipv6Addr>,
+    /// `net.ipv4.ip_local_port_range`: first and last of the ports that the kernel chooses among; zeros where it is not known.
+    #[serde(default)]
+    pub local_ports: (u16, u16),
+    /// `net.ipv4.ip_default_ttl`; 0 where it is not known.
+    #[serde(default)]
+    pub default_ttl: u8,
 }
 
 /// A key for HMACs in SRHs (`ip sr hmac`). Shown without its secret, and part of no snapshot.

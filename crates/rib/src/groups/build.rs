@@ -8,7 +8,8 @@ use super::Groups;
 use crate::adjacency::{Key, Publish};
 use crate::algo::MpAlgo;
 use crate::resolve::{Hop, Resolved, Spec};
-use crate::segments::SegmentUse;
+use crate::segments::Meaning;
+use crate::state::State;
 use raddle_image::Lack;
 use raddle_image::{BucketsHead, Group, How, Member, Reason, RoundRobinHead};
 
@@ -59,11 +60,17 @@ impl Groups {
             }) => How::by(policy, icmp_follows_flow),
             _ => How::default(),
         };
+        let spec = self.entries.get(&number).map(|entry| &*entry.spec);
+        if let Some(Spec::TunnelEnds(local)) = spec {
+            let segment = self.take_segment(&Meaning::TunnelEnds(*local), at)?;
+            return Some(Built::flat(Group::Segment(segment), Vec::new()));
+        }
         match resolved {
             Resolved::Kernel(reason) => Some(Built::kernel(*reason)),
             Resolved::One(hop) => {
                 if let Some(what) = &hop.segment {
-                    let segment = self.take_segment(what, at)?;
+                    let what = Meaning::Srv6(Arc::clone(what));
+                    let segment = self.take_segment(&what, at)?;
                     return Some(Built::flat(Group::Segment(segment), Vec::new()));
                 }
                 let adjacency = self.take_hop(hop, at)?;
@@ -258,7 +265,7 @@ impl Groups {
         })
     }
 
-    fn take_segment(&mut self, what: &Arc<SegmentUse>, at: &Publish<'_>) -> Option<u32> {
+    fn take_segment(&mut self, what: &Meaning, at: &Publish<'_>) -> Option<u32> {
         let segment = self.segments.take(what, at);
         if segment.is_none() {
             self.lack = Lack::Sids;
@@ -269,13 +276,13 @@ impl Groups {
     /// The adjacency of a nexthop, or that of its segment.
     fn take_hop(&mut self, hop: &Hop, at: &Publish<'_>) -> Option<u32> {
         let Some(what) = &hop.segment else {
-            let adjacency = self.adjacencies.take(key_of(hop), at);
+            let adjacency = self.adjacencies.take(key_of(hop, at.state), at);
             if adjacency.is_none() {
                 self.lack = Lack::Adjacencies;
             }
             return adjacency;
         };
-        let segment = self.take_segment(what, at)?;
+        let segment = self.take_segment(&Meaning::Srv6(Arc::clone(what)), at)?;
         let key = Key {
             index: segment,
             neighbour: None,
@@ -295,10 +302,10 @@ impl Groups {
     }
 }
 
-fn key_of(hop: &Hop) -> Key {
+fn key_of(hop: &Hop, state: &State) -> Key {
     Key {
         index: hop.index,
-        neighbour: hop.gateway,
+        neighbour: hop.gateway.filter(|_| !state.has_one_end(hop.index)),
         mtu: hop.mtu,
         segment: false,
     }

@@ -1,6 +1,6 @@
 //! Where a route leads, whatever the state of links and neighbours is now.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -21,6 +21,8 @@ use raddle_image::Reason;
 pub(crate) enum Spec {
     /// To the kernel, or dropped.
     Kernel(Reason),
+    /// To an address of this machine at which tunnels end.
+    TunnelEnds(Ipv4Addr),
     /// A route's own nexthops.
     Plain {
         v6: bool,
@@ -202,9 +204,9 @@ impl Spec {
     }
 
     /// The link on which destinations of this route are neighbours, if it is a direct route over
-    /// one link, and the route's MTU.
+    /// one link, and the route's MTU. On one whose packets have the same end all there are no neighbours.
     pub(crate) fn direct_link(&self, state: &State) -> Option<(u32, u32)> {
-        match self {
+        let direct = match self {
             Spec::Plain { hops, mtu, .. } => match hops.as_slice() {
                 [hop] if hop.gateway.is_none() && hop.encap == SpecEncap::None => {
                     Some((hop.index, *mtu))
@@ -224,14 +226,15 @@ impl Spec {
                 } => Some((*index, limits.mtu)),
                 _ => None,
             },
-            Spec::Kernel(_) | Spec::Neighbour { .. } => None,
-        }
+            Spec::Kernel(_) | Spec::TunnelEnds(_) | Spec::Neighbour { .. } => None,
+        };
+        direct.filter(|(index, _)| !state.has_one_end(*index))
     }
 
     /// How its packets are spread, where that is not by the namespace's policy.
     pub(crate) fn algo(&self) -> Option<MpAlgo> {
         match self {
-            Spec::Kernel(_) | Spec::Neighbour { .. } => None,
+            Spec::Kernel(_) | Spec::TunnelEnds(_) | Spec::Neighbour { .. } => None,
             Spec::Plain { algo, .. } | Spec::Object { algo, .. } => *algo,
         }
     }
@@ -249,7 +252,10 @@ impl Spec {
                 ] if what.is_routed() => Some(what),
                 _ => None,
             },
-            Spec::Kernel(_) | Spec::Object { .. } | Spec::Neighbour { .. } => None,
+            Spec::Kernel(_)
+            | Spec::TunnelEnds(_)
+            | Spec::Object { .. }
+            | Spec::Neighbour { .. } => None,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::guards::Guards;
 use crate::state::State;
+use crate::tunnels::own_mac;
 use crate::ways::Given;
 use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, Step, Upon, link_flags};
 
@@ -311,7 +312,7 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
             flags |= flag;
         }
     }
-    let mac = link.mac?;
+    let mac = own_mac(link)?;
     Some(LinkEntry {
         flags,
         mac,

@@ -1,5 +1,5 @@
 //! The tables that packets are looked up in: one view for each set of rules that links have, and one for
-//! each single table that SIDs look in.
+//! each single table that SIDs look in; and those that outer packets of tunnels are looked up in.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -55,24 +55,43 @@ impl Rib {
         entries
     }
 
-    /// Makes the views of single tables that SIDs look in, until none leads to a SID that wants another.
-    /// Returns how many entries that took.
+    /// Makes the views of single tables that SIDs look in, and those that outer packets of tunnels are looked up in, until none leads to a
+    /// SID or a tunnel that wants another. Returns how many entries that took.
     pub(super) fn make_segment_tables(&mut self) -> usize {
         let at = publish!(self);
         self.groups.segments.tables.v4.tidy();
         self.groups.segments.tables.v6.tidy();
+        self.groups.adjacencies.tables.tidy();
         let mut entries = 0;
         loop {
+            let outer = self.groups.adjacencies.tables.missing();
+            let is_tunnel = !outer.is_empty();
+            for lookup in outer {
+                let family = &self.state.v4;
+                let made = self
+                    .v4
+                    .view_of(lookup.clone(), family, &mut self.groups, &at);
+                entries += made.map_or(0, |(_, count)| count);
+                let tables = &mut self.groups.adjacencies.tables;
+                tables.set(lookup, made.map(|(id, _)| id));
+            }
+            if is_tunnel {
+                let tunnels = self.groups.adjacencies.by_tunnels();
+                self.groups.adjacencies.refresh(&tunnels, &at);
+            }
             let tables = &self.groups.segments.tables;
             let (missing4, missing6) = (tables.v4.missing(), tables.v6.missing());
             if missing4.is_empty() && missing6.is_empty() {
+                if is_tunnel {
+                    continue;
+                }
                 break;
             }
             for table in missing4 {
                 let family = &self.state.v4;
                 let made = self
                     .v4
-                    .view_of(table.lookup(), family, &mut self.groups, &at);
+                    .view_of(table.clone(), family, &mut self.groups, &at);
                 entries += made.map_or(0, |(_, count)| count);
                 let tables = &mut self.groups.segments.tables.v4;
                 tables.set(table, made.map(|(id, _)| id));
@@ -81,7 +100,7 @@ impl Rib {
                 let family = &self.state.v6;
                 let made = self
                     .v6
-                    .view_of(table.lookup(), family, &mut self.groups, &at);
+                    .view_of(table.clone(), family, &mut self.groups, &at);
                 entries += made.map_or(0, |(_, count)| count);
                 let tables = &mut self.groups.segments.tables.v6;
                 tables.set(table, made.map(|(id, _)| id));
@@ -92,8 +111,8 @@ impl Rib {
         entries
     }
 
-    /// Drops the views that neither a link nor a SID looks in any more. One that goes may have held
-    /// the last SID that looked in another.
+    /// Drops the views that no link, SID or tunnel looks in any more. One that goes may have held
+    /// the last SID or tunnel that looked in another.
     pub(super) fn drop_unused_tables(&mut self) {
         let at = publish!(self);
         let of_links = |rules: u32, table: fn(&LinkEntry) -> u32| -> HashSet<u32> {
@@ -113,8 +132,11 @@ impl Rib {
             let tables = &mut self.groups.segments.tables;
             tables.v4.tidy();
             tables.v6.tidy();
+            let outer = &mut self.groups.adjacencies.tables;
+            outer.tidy();
             let mut keep4 = of_links4.clone();
             keep4.extend(tables.v4.views());
+            keep4.extend(outer.views());
             let mut keep6 = of_links6.clone();
             keep6.extend(tables.v6.views());
             if self.v4.all_in(&keep4) && self.v6.all_in(&keep6) {

@@ -6,6 +6,7 @@ use super::learnt::Place;
 use crate::egress::{is_bridge, is_macvlan};
 use crate::event::{Link, Macvlan, PortVlan};
 use crate::state::State;
+use crate::tunnels::own_mac;
 use crate::vlan::below;
 use raddle_image::{LinkEntry, MAX_LINKS, Step, Upon, Vlan, link_flags};
 
@@ -121,7 +122,7 @@ impl<'a> Upper<'a> {
     pub(super) fn takes_itself(&self, link: &Link) -> bool {
         let master = link.master.and_then(|of| self.state.links.get(&of));
         let is_port = link.port.is_some() || master.is_some_and(is_bridge);
-        !is_port && link.mac.is_some_and(|mac| !self.hides(link.index, mac))
+        !is_port && own_mac(link).is_some_and(|mac| !self.hides(link.index, mac))
     }
 
     /// Whether a macvlan upon the link may take what is for this MAC address, or any frame (`macvlan_handle_frame`): another one has the

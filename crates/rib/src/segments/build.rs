@@ -1,10 +1,10 @@
 //! A segment as engines read it: what a SID or an encapsulation comes to, now.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_packet::srh::{FIXED, FLAG_HMAC};
 
-use super::{Owner, SegmentUse, Tables};
+use super::{Meaning, Owner, SegmentUse, Tables};
 use crate::adjacency::Ports;
 use crate::egress::is_bridge;
 use crate::event::Link;
@@ -14,7 +14,7 @@ use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef, hmac_key};
 use crate::source6::source_for;
 use crate::state::State;
 use raddle_image::{
-    LINK_TABLE, Reason, Segment, VlanEntry, flavours, lost_dx2, segment_flags as flag,
+    LINK_TABLE, Reason, Segment, TunnelEnd, VlanEntry, flavours, lost_dx2, segment_flags as flag,
     segment_kind as kind,
 };
 use raddle_select::HashKey;
@@ -51,7 +51,32 @@ const ADDRESS: usize = 16;
 ///    segment without a group that could say so. Among several nexthops none is chosen then.
 /// 5. An encapsulation takes its source from itself, else from `ip sr tunsrc`, else by
 ///    [`source_for`]; without one it is the kernel's.
-pub(super) fn build(around: &Around<'_>, what: &SegmentUse) -> Built {
+/// 6. Ends of tunnels, see [`State::tunnel_ends`]: without any the kernel's, as its address is.
+pub(super) fn build(around: &Around<'_>, what: &Meaning) -> Built {
+    match what {
+        Meaning::Srv6(what) => build_srv6(around, what),
+        Meaning::TunnelEnds(local) => build_ends(around, *local),
+    }
+}
+
+fn build_ends(around: &Around<'_>, local: Ipv4Addr) -> Built {
+    let ends = around.state.tunnel_ends(local, around.ports);
+    let segment = match ends.len() {
+        0 => Segment {
+            reason: Reason::Local as u8,
+            ..Segment::default()
+        },
+        count => Segment {
+            kind: kind::TUNNEL_END,
+            out: count as u32,
+            ..Segment::default()
+        },
+    };
+    let words = ends.iter().flat_map(TunnelEnd::to_words).collect();
+    Built { segment, words }
+}
+
+fn build_srv6(around: &Around<'_>, what: &SegmentUse) -> Built {
     let down = |index| !has_share(around.state, index, true);
     let mut built = match &what.what {
         Seg6::Sid(_) if what.needs_link().is_some_and(down) => Err(Reason::OutLink),
@@ -94,7 +119,7 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
         ..Segment::default()
     };
     let mut words = Vec::new();
-    let (table4, table6) = what.tables();
+    let [lookup4, lookup6] = [4, 6].map(|family| what.lookup(family));
     match &sid.behaviour {
         Behaviour::End => {}
         Behaviour::X { nh6, oif: None } | Behaviour::Dx6 { nh6 } => segment.target = nh6.octets(),
@@ -106,7 +131,7 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
             }
         }
         Behaviour::Dt6 { table } | Behaviour::Dt4 { table } | Behaviour::Dt46 { table } => {
-            for (family, looks) in [(4, table4), (6, table6)] {
+            for (family, looks) in [(4, &lookup4), (6, &lookup6)] {
                 if looks.is_some() {
                     usable_table(around, *table, family, what.own)?;
                 }
@@ -138,8 +163,8 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
         }
         Behaviour::X { oif: Some(_), .. } | Behaviour::Other(_) => return Err(Reason::Encap),
     }
-    segment.table4 = around.tables.of4(table4)?;
-    segment.table6 = around.tables.of6(table6)?;
+    segment.table4 = around.tables.of4(lookup4.as_ref())?;
+    segment.table6 = around.tables.of6(lookup6.as_ref())?;
     segment.size = (words.len() * 8) as u16;
     // Of the others nothing is to be spread anew, and they are to stay the same when the seed changes.
     if matches!(
@@ -347,7 +372,7 @@ fn label_flags(state: &State) -> u8 {
 
 /// The key's, so that two machines in a row choose independently of each other, and not the key
 /// itself, by which the next header's hash is made.
-fn salt(state: &State) -> u32 {
+pub(crate) fn salt(state: &State) -> u32 {
     /// Any constant does.
     const APART: u32 = 0x5352_7636;
     let mut h = state.hash_key().map_or(0, HashKey::number) ^ APART;

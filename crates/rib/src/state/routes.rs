@@ -101,6 +101,11 @@ impl<A> Default for Family<A> {
 }
 
 impl<A: Addr> Family<A> {
+    /// Has the image look at a prefix again, for what is not in its routes.
+    pub(crate) fn touch(&mut self, table: u32, prefix: Prefix<A>) {
+        self.changed.add(table, prefix);
+    }
+
     /// Applies a route message of this family, at the time `now`; others are not ours.
     pub(crate) fn apply(&mut self, store: &mut AttrsStore, route: Route, op: RouteOp, now: i64) {
         let Some(prefix) = Prefix::<A>::from_net(route.dst) else {

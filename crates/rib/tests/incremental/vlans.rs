@@ -38,6 +38,7 @@ const TAGS: [Vlan; 4] = [
 ];
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a few of them in a test")]
 enum Change {
     Event(Event),
     Enable(BTreeSet<u32>),

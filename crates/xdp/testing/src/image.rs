@@ -88,6 +88,7 @@ pub fn config(seed: u32, policy4: u8, policy6: u8) -> Config {
         sip_key,
         sip_mid,
         label_key: [3, 4],
+        port_key: [5, 6],
     }
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 pub mod bench;
+pub mod draw;
 pub mod engines;
 pub mod frames;
 pub mod image;

@@ -1,48 +1,7 @@
 //! Frames that meet segments, by a small generator of numbers.
 
+use raddle_xdp_testing::draw::Draw;
 use raddle_xdp_testing::frames::{FROM_MAC, IN_MAC, checksum};
-
-/// A generator of numbers (xorshift64*).
-pub(crate) struct Draw(u64);
-
-impl Draw {
-    pub(crate) fn new(seed: u64) -> Draw {
-        let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        for _ in 0..4 {
-            draw.word();
-        }
-        draw
-    }
-
-    pub(crate) fn word(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    /// Below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        self.word() as usize % n
-    }
-
-    /// Once in `n` times.
-    pub(crate) fn once_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    pub(crate) fn byte(&mut self) -> u8 {
-        self.word() as u8
-    }
-
-    pub(crate) fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.byte()).collect()
-    }
-}
 
 /// An address that routes lead somewhere for: a SID, mostly, with or without an argument.
 pub(crate) fn address6(draw: &mut Draw) -> [u8; 16] {

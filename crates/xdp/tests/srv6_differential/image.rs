@@ -12,7 +12,8 @@ use raddle_image::{
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
 
-use crate::draw::{Draw, address6};
+use crate::draw::address6;
+use raddle_xdp_testing::draw::Draw;
 use raddle_xdp_testing::frames::IN_MAC;
 use raddle_xdp_testing::image::{adjacency, config, link, roomy, threshold};
 use raddle_xdp_testing::net::{index_of, veth};

@@ -61,7 +61,9 @@ pub struct Rule {
     pub links: [Masked; 2],
     /// Source and destination.
     pub addresses: [Masked; 2],
-    /// It also asks for a protocol, or for fragments.
+    /// The protocol that it asks for, and whether it asks for all others.
+    pub protocol: Option<(u16, bool)>,
+    /// It also asks for fragments, or for a traffic class.
     pub asks_more: bool,
     /// Its matches.
     pub matches: Vec<Extension>,
@@ -150,7 +152,11 @@ fn rule(family: Family, entry: &Entry<'_>, at: usize, next: usize) -> Rule {
             masked(0, 2 * size, size, 8),
             masked(size, 3 * size, size, 16),
         ],
-        asks_more: more || half(entry.selector, protocol) != Some(0),
+        // IPT_INV_PROTO, IP6T_INV_PROTO.
+        protocol: half(entry.selector, protocol)
+            .filter(|protocol| *protocol != 0)
+            .map(|protocol| (protocol, byte(inverted) & 0x40 != 0)),
+        asks_more: more,
         matches,
         target,
         text: entry.text(family),

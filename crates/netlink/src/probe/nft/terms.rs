@@ -53,6 +53,8 @@ pub enum Load {
     Mark,
     /// `NFPROTO_*`, one byte.
     Version,
+    /// The protocol behind the IP header and its extensions, one byte.
+    Protocol,
     /// The Ethernet type, two bytes.
     EtherType,
     /// Bytes of the network header.
@@ -405,6 +407,7 @@ fn load(name: &str, data: &Data<'_>) -> Result<Option<Term>, DecodeError> {
         ("meta", Some(6)) => Load::LinkName(Side::From),
         ("meta", Some(7)) => Load::LinkName(Side::To),
         ("meta", Some(15)) => Load::Version,
+        ("meta", Some(16)) => Load::Protocol,
         // NFT_PAYLOAD_NETWORK_HEADER
         ("payload", Some(1)) => match (data.number(3)?, data.number(4)?) {
             (Some(offset), Some(length)) => Load::Network { offset, length },

@@ -120,6 +120,8 @@ impl Reference {
             Event::NeighbourGone(index, dst) => self.forget_neighbour(index, dst),
             // Who draws bridges has a reference of its own for them.
             Event::Fdb(_) | Event::FdbGone(..) => {}
+            // So it is with tunnels.
+            Event::TunnelFdb(_) | Event::TunnelFdbGone(..) => {}
             Event::PortVlan(_) | Event::PortVlanGone(..) => {}
             Event::Nexthop(object) => self.object(object),
             Event::NexthopGone(id) => self.lose_object(id),

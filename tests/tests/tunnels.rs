@@ -1,0 +1,338 @@
+//! Tunnels over IPv4 against the running kernel: the same frames are forwarded by it, then by raddle, out by tunnels of all kinds and in by
+//! them. What comes out has to be the same each time, byte for byte, but for what is drawn at random.
+//!
+//! The test machine's kernel may lack some kinds, or VRFs; `make test-kernels` runs this on Debian's.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::net::Ipv4Addr;
+
+use raddle_e2e::bridged::{Drawing, Net, Way, net, route, way};
+use raddle_e2e::compared::{Burst, Compared};
+use raddle_e2e::tags::Look;
+use raddle_e2e::tunnelled::{
+    Checksum, Kind, LOCAL, Outer, SPORTS, VXLAN_PORT, innermost, remote, smooth, tunnel, underlay,
+    wrap,
+};
+use raddle_e2e::{BRIDGE_MAC, Random, World, gateway_mac, root};
+
+/// Of the links; there is room for outer headers.
+const MTU: u32 = 1600;
+/// Of tunnels.
+const INNER_MTU: usize = 1450;
+/// MAC address of the VXLANs that have addresses themselves.
+const VXLAN_MAC: [u8; 6] = [2, 0x97, 0, 0, 0, 1];
+
+const LOOK: Look = Look {
+    inner: innermost,
+    smooth,
+};
+
+/// A tunnel of the router.
+#[derive(Clone, Copy)]
+struct Tunnel {
+    name: &'static str,
+    /// Its network, behind it.
+    net: u8,
+    /// The other end, see [`remote`].
+    remote: u8,
+    kind: Kind,
+    /// What `ip link add` is to be told, beside the ends.
+    words: &'static str,
+    /// Raddle sends by it and takes from it.
+    engine: bool,
+}
+
+const fn of(name: &'static str, net: u8, remote: u8, kind: Kind, words: &'static str) -> Tunnel {
+    Tunnel {
+        name,
+        net,
+        remote,
+        kind,
+        words,
+        engine: true,
+    }
+}
+
+const fn kernels(tunnel: Tunnel) -> Tunnel {
+    Tunnel {
+        engine: false,
+        ..tunnel
+    }
+}
+
+const TUNNELS: [Tunnel; 15] = [
+    of("gre1", 11, 1, Kind::Gre(None), "gre ttl 64"),
+    of("grek", 12, 2, Kind::Gre(Some(7)), "gre key 7"),
+    of("gret", 13, 3, Kind::Gre(None), "gre tos inherit nopmtudisc"),
+    of("gre2", 14, 129, Kind::Gre(None), "gre ttl 9 tos 0xb8"),
+    of("ipip1", 15, 4, Kind::Ip, "ipip"),
+    of("ipip2", 16, 130, Kind::Ip, "ipip ttl 200 tos inherit"),
+    of("sit1", 17, 5, Kind::Ip, "sit"),
+    of("sit2", 18, 131, Kind::Ip, "sit ttl 64 nopmtudisc"),
+    of("vx5", 19, 6, Kind::Vxlan(5), "vxlan id 5 ttl 64"),
+    of(
+        "vx6",
+        20,
+        132,
+        Kind::Vxlan(6),
+        "vxlan id 6 noudpcsum df set tos inherit",
+    ),
+    of(
+        "vx7",
+        21,
+        7,
+        Kind::Vxlan(7),
+        "vxlan id 7 ttl inherit tos 0x20",
+    ),
+    kernels(of("grec", 22, 8, Kind::Gre(None), "gre csum")),
+    kernels(of("greo", 23, 9, Kind::Gre(None), "gre oseq")),
+    kernels(of("vxdf", 24, 10, Kind::Vxlan(8), "vxlan id 8 df inherit")),
+    kernels(of("vxpr", 25, 11, Kind::Vxlan(9), "vxlan id 9 proxy")),
+];
+
+impl Tunnel {
+    fn is_vxlan(&self) -> bool {
+        matches!(self.kind, Kind::Vxlan(_))
+    }
+
+    fn remote(&self) -> Ipv4Addr {
+        remote(self.remote)
+    }
+
+    /// Makes it, and routes to what is behind it; says whether the kernel has such.
+    fn make(&self, world: &World) -> bool {
+        let (name, net) = (self.name, self.net);
+        let ends = match self.is_vxlan() {
+            true => format!(
+                "local {LOCAL} dstport {VXLAN_PORT} srcport {} {} nolearning",
+                SPORTS.0, SPORTS.1
+            ),
+            false => format!("local {LOCAL} remote {}", self.remote()),
+        };
+        if !tunnel(world, name, INNER_MTU, &format!("{} {ends}", self.words)) {
+            eprintln!(
+                "without {name}: this kernel, or `ip`, has no {}",
+                self.words
+            );
+            return false;
+        }
+        match self.is_vxlan() {
+            true => {
+                world.ip(&format!("link set {name} address {}", text(VXLAN_MAC)));
+                world.networks(&[(name, net)], "");
+                let mac = text(gateway_mac(net));
+                let line = format!("fdb add {mac} dev {name} dst {} self", self.remote());
+                world.bridges(&[line]);
+            }
+            false => world.batch(&[
+                format!("addr add 10.3.{net}.1/24 dev {name}"),
+                format!("addr add 2001:db8:3:{net:x}::1/64 dev {name} nodad"),
+                format!("route add 172.20.{net}.0/24 dev {name}"),
+                format!("route add 2001:db8:4:{net:x}::/64 dev {name}"),
+            ]),
+        }
+        true
+    }
+
+    /// Where frames in it are to.
+    fn mac(&self) -> [u8; 6] {
+        match self.is_vxlan() {
+            true => VXLAN_MAC,
+            false => [0; 6],
+        }
+    }
+
+    fn net(&self) -> Net {
+        let net = net(self.name, self.net, 0, &[]).untold();
+        if self.engine { net } else { net.kernels() }
+    }
+
+    fn outer(&self) -> Outer {
+        let outer = Outer::new(self.kind, self.remote());
+        match self.is_vxlan() && self.net.is_multiple_of(2) {
+            true => Outer {
+                checksum: Checksum::Right,
+                ..outer
+            },
+            false => outer,
+        }
+    }
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Has the router's neighbours, settings and networks: `source` has number 1, `sink-3` 101.
+fn world(name: &str) -> World {
+    let world = World::with_mtu(name, 3, MTU);
+    world.see_tags();
+    underlay(&world);
+    world
+}
+
+/// Bursts of frames that are in a tunnel; all come in by one link of the router.
+fn inside(
+    rng: &mut Random,
+    drawing: &Drawing,
+    outer: &Outer,
+    macs: [[u8; 6]; 2],
+    sized: bool,
+) -> Vec<Burst> {
+    let mut bursts = drawing.bursts(rng);
+    if sized {
+        bursts.extend(drawing.sized(rng, drawing.ways, INNER_MTU, &[]));
+    }
+    bursts.retain(|burst| burst.frames.iter().any(|frame| frame.kind != "hello"));
+    let wrapped = bursts.iter().map(|burst| wrap(rng, burst, outer, macs));
+    wrapped.collect()
+}
+
+#[test]
+fn tunnels_are_gone_out_and_in_by_as_by_the_kernel() {
+    let name = "tunnels_are_gone_out_and_in_by_as_by_the_kernel";
+    if !root(name) {
+        return;
+    }
+    let world = world("tunnels");
+    let made: Vec<Tunnel> = TUNNELS.into_iter().filter(|t| t.make(&world)).collect();
+    if made.is_empty() {
+        return eprintln!("skipped: {name} needs tunnels, which this kernel does not have");
+    }
+    let links = [
+        net("source", 1, 0, &[]).untold(),
+        net("sink-3", 101, 3, &[]).untold(),
+    ];
+    route(&world, &links, "");
+    world.plain_settings();
+    let mut compared = Compared::new("tunnels", 2, (made.len() + 1) * 24);
+    compared.look = LOOK;
+
+    let nets: Vec<Net> = made.iter().map(Tunnel::net).chain(links).collect();
+    let source = world.mac("router", "source");
+    let ways = [way("out", 0, &[], 1).to(source)];
+    let drawing = Drawing {
+        nets: &nets,
+        ways: &ways,
+        moves: &[],
+        count: compared.each,
+    };
+    let mut rng = compared.random();
+    let mut bursts = drawing.bursts(&mut rng);
+    bursts.extend(drawing.sized(&mut rng, &ways, INNER_MTU, &[]));
+    let seen = compared.compare("out", &world, &bursts, &[], &|| ());
+    let sink = seen.arrived[0].iter().filter(|a| a.link == "sink");
+    assert!(sink.count() > 10, "nothing comes by tunnels");
+
+    let mut bursts = Vec::new();
+    for tunnel in &made {
+        // What goes on by a tunnel is the kernel's.
+        let all = made.iter().map(|other| other.net().kernels()).chain(links);
+        let nets: Vec<Net> = all.collect();
+        let ways = [Way {
+            engine: tunnel.engine,
+            ..way(tunnel.name, 0, &[], tunnel.net).to(tunnel.mac())
+        }];
+        let drawing = Drawing {
+            nets: &nets,
+            ways: &ways,
+            moves: &[],
+            count: (compared.each / made.len()).max(60),
+        };
+        let rng = &mut compared.random();
+        let macs = world.frame_macs();
+        bursts.extend(inside(rng, &drawing, &tunnel.outer(), macs, true));
+    }
+    compared.compare("in", &world, &bursts, &[], &|| ());
+    compared.right();
+}
+
+/// Gateways behind the VXLAN of a bridge: the network, and the other end.
+const GATEWAYS: [(u8, u8); 2] = [(31, 20), (32, 140)];
+
+/// As FRR sets up what EVPN tells of a tenant: a bridge with a VXLAN as its only port, of which nothing is learnt.
+fn tenant(world: &World, vrf: bool) -> bool {
+    let words = format!(
+        "vxlan id 100 local {LOCAL} dstport {VXLAN_PORT} srcport {} {} nolearning",
+        SPORTS.0, SPORTS.1
+    );
+    if !tunnel(world, "vxlan100", INNER_MTU, &words) || !world.bridge("br100", "", &["vxlan100"]) {
+        return false;
+    }
+    world.ip("link set vxlan100 type bridge_slave learning off neigh_suppress on");
+    if vrf && !world.vrf("red", 10, &["source", "br100"]) {
+        return false;
+    }
+    let more = if vrf { "table 10" } else { "" };
+    let all = [("source", 1), ("br100", 31), ("br100", 32)];
+    world.networks(&all, more);
+    let lines = GATEWAYS.iter().flat_map(|(net, end)| {
+        let mac = text(gateway_mac(*net));
+        [
+            format!("fdb add {mac} dev vxlan100 master static"),
+            format!("fdb add {mac} dev vxlan100 dst {} self", remote(*end)),
+        ]
+    });
+    world.bridges(&lines.collect::<Vec<_>>());
+    world.plain_settings();
+    true
+}
+
+#[test]
+fn tenants_are_routed_as_by_the_kernel() {
+    let name = "tenants_are_routed_as_by_the_kernel";
+    if !root(name) {
+        return;
+    }
+    let mut compared = Compared::new("tenants", 4, 200);
+    compared.look = LOOK;
+    for vrf in [false, true] {
+        let world = world("tenants");
+        if !tenant(&world, vrf) {
+            eprintln!("skipped: {name} needs VXLANs in bridges, and VRFs: {vrf}");
+            continue;
+        }
+        let about = if vrf { "in a VRF" } else { "in none" };
+        let nets = [
+            net("source", 1, 0, &[]).untold(),
+            net("br100", 31, 0, &[]).untold(),
+            net("br100", 32, 0, &[]).untold(),
+        ];
+        let source = world.mac("router", "source");
+        let ways = [way("out", 0, &[], 1).to(source)];
+        let drawing = Drawing {
+            nets: &nets,
+            ways: &ways,
+            moves: &[],
+            count: compared.each,
+        };
+        let mut rng = compared.random();
+        let mut bursts = drawing.bursts(&mut rng);
+        bursts.extend(drawing.sized(&mut rng, &ways, INNER_MTU, &[]));
+        compared.compare(&format!("out, {about}"), &world, &bursts, &[], &|| ());
+
+        let macs = [world.mac("router", "sink"), world.gateway_mac(1)];
+        let mut bursts = Vec::new();
+        for (net, end) in GATEWAYS {
+            let ways = [
+                way("in", 1, &[], net).to(BRIDGE_MAC),
+                Way {
+                    engine: false,
+                    ..way("in, to nobody", 1, &[], net).to([2, 9, 9, 9, 9, 9])
+                },
+                Way {
+                    engine: false,
+                    ..way("in, to all", 1, &[], net).to([0xff; 6])
+                },
+            ];
+            let drawing = Drawing {
+                ways: &ways,
+                ..drawing
+            };
+            let outer = Outer::new(Kind::Vxlan(100), remote(end));
+            bursts.extend(inside(&mut rng, &drawing, &outer, macs, true));
+        }
+        compared.compare(&format!("in, {about}"), &world, &bursts, &[], &|| ());
+    }
+    compared.right();
+}
