@@ -3,6 +3,7 @@
 mod beneath;
 mod bond;
 mod bridged;
+mod driver;
 mod finding;
 mod firewall;
 mod kernel;
@@ -262,6 +263,10 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
     let mut known = Known::default();
     let hooks = firewall::gather([way_in, way_out], &qdiscs, &mut known)?;
     if !ins.is_empty() {
+        if !options.generic {
+            let (nics, cpus) = driver::gather(&scene.links, &wires_out)?;
+            add(Topic::Loss, driver::judge(&nics, cpus));
+        }
         let mut bypassed = firewall::judge(&hooks, &wires_in, &wires_out, Severity::Refuse);
         if options.allow_bypass {
             for finding in &mut bypassed {

@@ -322,6 +322,41 @@ pub fn driver(link: &str) -> Result<Option<String>, Error> {
     Ok((known && !name.is_empty()).then_some(name))
 }
 
+/// `struct ethtool_channels`: first the most that there can be, then what there is.
+#[repr(C)]
+struct ChannelInfo {
+    command: u32,
+    most: [u32; 4],
+    now: [u32; 4],
+}
+
+/// The channels of a link that send (`ethtool -l`): those that only do that, and those that receive as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channels {
+    /// In use.
+    pub now: u32,
+    /// As many as there can be.
+    pub most: u32,
+}
+
+/// The channels of a link; none where its driver does not tell.
+///
+/// # Errors
+/// [`Error::Io`] when the link is not there.
+pub fn channels(link: &str) -> Result<Option<Channels>, Error> {
+    let mut info = ChannelInfo {
+        command: GET_CHANNELS,
+        most: [0; 4],
+        now: [0; 4],
+    };
+    // SAFETY: an ethtool_channels.
+    let known = unsafe { ask(link, (&raw mut info).cast(), "read the channels of a link") }?;
+    let sending = |[_, only_send, _, both]: [u32; 4]| only_send.saturating_add(both);
+    let (now, most) = (sending(info.now), sending(info.most));
+    Ok((known && now != 0).then_some(Channels { now, most }))
+}
+
+const GET_CHANNELS: u32 = 0x3c;
 const GET_DRIVER: u32 = 3;
 const GET_RSS: u32 = 0x46;
 const GET_RX_FIELDS: u32 = 0x29;
