@@ -46,6 +46,11 @@ part_bridges_more() {
   modprobe br_netfilter
   as_in_test 'bridges that ask rules of IP' 'bridges rules_of_ip'
 }
+part_tunnels() {
+  # They put links into each namespace as soon as they are there.
+  for module in ip_gre ipip sit vxlan; do modprobe $module; done
+  as_in_test tunnels tunnels
+}
 part_rules() { as_in_test 'routing rules' rules; }
 part_rp_filter() { as_in_test rp_filter rp_filter; }
 part_firewall() {
@@ -85,7 +90,7 @@ nothing_left() { [ -z "$(ls -A /run/raddle 2>/dev/null)" ] && ! ls /run/netns | 
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the
 # benchmark of forwarding, which reads no key, says so.
 part_bench() {
-  raddle-bench forward --only one,ecmp2,vrf,bond,vlan-in,vlan-out,vlan,bridge-in,bridge-out --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
+  raddle-bench forward --only one,ecmp2,vrf,bond,vlan-in,vlan-out,vlan,bridge-in,bridge-out,vxlan-out,gre-out --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
   ended=$?
   cat /tmp/out
   check "raddle-bench forward ($ended)" [ $ended = 0 ]

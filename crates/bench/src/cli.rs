@@ -96,7 +96,7 @@ pub(crate) struct Forward {
     #[arg(long, default_value_t = 1_000_000)]
     pub routes: u32,
     /// Only these columns: one, ecmp2, ecmp64, rp-loose, rp-strict, firewall, rules, vrf, bond, vlan-in,
-    /// vlan-out, vlan, bridge-in, bridge-out, full
+    /// vlan-out, vlan, bridge-in, bridge-out, vxlan-out, gre-out, full
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// JSON instead of text

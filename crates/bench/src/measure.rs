@@ -47,12 +47,16 @@ pub(crate) enum Column {
     BridgeIn,
     /// One nexthop, out by a bridge of the out-link.
     BridgeOut,
+    /// One nexthop, out through a VXLAN.
+    VxlanOut,
+    /// One nexthop, out through a tunnel of GRE.
+    GreOut,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 15] = [
+    pub(crate) const ALL: [Column; 17] = [
         Column::One,
         Column::Ecmp2,
         Column::Ecmp64,
@@ -67,6 +71,8 @@ impl Column {
         Column::Vlan,
         Column::BridgeIn,
         Column::BridgeOut,
+        Column::VxlanOut,
+        Column::GreOut,
         Column::Full,
     ];
 
@@ -99,8 +105,15 @@ impl Column {
         match self {
             _ if self.is_tagged_out() => Some(router::VLAN_OUT),
             Column::BridgeOut => Some(router::BRIDGE),
+            Column::VxlanOut => Some(router::VXLAN),
+            Column::GreOut => Some(router::GRE),
             _ => None,
         }
+    }
+
+    /// Whether raddle's main program calls others for it: those for tagged frames, ports and tunnels come with those for segments.
+    fn needs_programs(self) -> bool {
+        self.upon_in().is_some() || matches!(self, Column::VxlanOut | Column::GreOut)
     }
 
     /// As `--only` takes it.
@@ -120,6 +133,8 @@ impl Column {
             Column::Vlan => "vlan",
             Column::BridgeIn => "bridge-in",
             Column::BridgeOut => "bridge-out",
+            Column::VxlanOut => "vxlan-out",
+            Column::GreOut => "gre-out",
             Column::Full => "full",
         }
     }
@@ -326,12 +341,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Has raddle forward from and through VLANs and bridges beside the links below them.
+    /// Has raddle forward from and through VLANs, bridges and tunnels beside the links below them.
     fn use_upon(&mut self, column: Column) -> Result<(), Failure> {
         let mut ports = self.rib.ports().clone();
-        if let Some(link) = column.upon_in() {
-            // The program for tagged frames and ports comes with those for segments.
+        if column.needs_programs() {
             self.engine.load_srv6()?;
+        }
+        if let Some(link) = column.upon_in() {
             ports.enabled.insert(index_of(link)?);
         }
         if let Some(link) = column.upon_out() {
@@ -614,7 +630,9 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
         | Column::VlanOut
         | Column::Vlan
         | Column::BridgeIn
-        | Column::BridgeOut => few(1),
+        | Column::BridgeOut
+        | Column::VxlanOut
+        | Column::GreOut => few(1),
         Column::Ecmp2
         | Column::RpLoose
         | Column::RpStrict

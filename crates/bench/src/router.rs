@@ -123,6 +123,7 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
         (Column::Bond, there) => return bond(there),
         (Column::VlanIn | Column::VlanOut | Column::Vlan, there) => return vlan(column, there),
         (Column::BridgeIn | Column::BridgeOut, there) => return bridge(column, there),
+        (Column::VxlanOut | Column::GreOut, there) => return tunnel(column, there),
         _ => return Ok(()),
     };
     std::fs::write("/proc/sys/net/ipv4/conf/in0/rp_filter", filter)
@@ -136,6 +137,8 @@ pub(crate) fn lacks(column: Column) -> Option<String> {
         Column::Bond => (NEW_BOND, "bond0", "bonds"),
         Column::VlanIn | Column::VlanOut | Column::Vlan => (NEW_VLAN_IN, VLAN_IN, "VLANs"),
         Column::BridgeIn | Column::BridgeOut => (NEW_BRIDGE, BRIDGE, "bridges"),
+        Column::VxlanOut => (NEW_VXLAN, VXLAN, "VXLANs"),
+        Column::GreOut => (NEW_GRE, GRE, "GRE"),
         _ => return None,
     };
     match ip(new) {
@@ -247,6 +250,46 @@ fn bridge(column: Column, there: bool) -> Result<(), Failure> {
     feed("bridge", &["-batch", "-"], &known)?;
     batch(&on_instead(addresses(), link, BRIDGE))?;
     batch(&on_instead(first_routes(), link, BRIDGE))
+}
+
+/// The tunnels that packets of some columns go out through, to the first neighbour of the first out-link.
+pub(crate) const VXLAN: &str = "vx5";
+pub(crate) const GRE: &str = "gre5";
+const NEW_VXLAN: &str =
+    "link add vx5 type vxlan id 5 local 10.1.0.1 nolearning dstport 4789 ttl 64";
+const NEW_GRE: &str = "link add gre5 type gre local 10.1.0.1 remote 10.1.0.2 ttl 64";
+/// Behind the VXLAN.
+const FAR_MAC: &str = "02:00:00:00:00:30";
+
+/// Makes the tunnel of a column, through which the first of the router's routes leads then, or takes it away.
+fn tunnel(column: Column, there: bool) -> Result<(), Failure> {
+    let (new, link) = match column {
+        Column::VxlanOut => (NEW_VXLAN, VXLAN),
+        _ => (NEW_GRE, GRE),
+    };
+    if !there {
+        ip(&format!("link del {link}"))?;
+        return batch(&routes(""));
+    }
+    let mut lines = vec![
+        new.to_owned(),
+        format!("link set {link} addrgenmode none up"),
+        format!("addr add 10.2.0.1/24 dev {link}"),
+        format!("addr add 2001:db8:2::1/64 dev {link} nodad"),
+    ];
+    if link == VXLAN {
+        let known = format!("fdb add {FAR_MAC} dev {link} dst 10.1.0.2 self static");
+        batch(&lines)?;
+        feed("bridge", &["-batch", "-"], &known)?;
+        lines = ["10.2.0.2", "2001:db8:2::2"]
+            .map(|there| format!("neigh replace {there} lladdr {FAR_MAC} dev {link} nud permanent"))
+            .into();
+    }
+    lines.extend([
+        format!("route replace 198.51.1.0/24 via 10.2.0.2 dev {link}"),
+        format!("route replace 2001:db8:f1::/48 via 2001:db8:2::2 dev {link}"),
+    ]);
+    batch(&lines)
 }
 
 /// The first of each family.

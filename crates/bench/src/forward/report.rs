@@ -43,6 +43,8 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::Vlan => format!("{family}, in and out by VLANs"),
         Column::BridgeIn => format!("{family}, in by a bridge"),
         Column::BridgeOut => format!("{family}, out by a bridge"),
+        Column::VxlanOut => format!("{family}, out through a VXLAN"),
+        Column::GreOut => format!("{family}, out through GRE"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }
