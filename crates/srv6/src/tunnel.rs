@@ -16,7 +16,7 @@
 //!
 //! **T5 to T7, in**: for an IPv4 packet that has passed A1 to A9, and is routed to a segment of kind
 //! [`TUNNEL_END`](raddle_image::segment_kind::TUNNEL_END). All failures are `local`: it is an address of this machine, and the kernel sees to it.
-//! 1. (T5) It is no fragment and not marked CE. Behind its header is IPv4 or IPv6; or GRE in version 0 with nothing but perhaps a key, and these
+//! 1. (T5) It is no fragment and not marked CE or ECT(1), which may go over to what is inside (`INET_ECN_decapsulate`). Behind its header is IPv4 or IPv6; or GRE in version 0 with nothing but perhaps a key, and these
 //!    behind it; or UDP of the length that there is and VXLAN with a VNI and nothing else, and a frame behind it. A checksum of UDP that is
 //!    not 0 is right.
 //! 2. (T6) A tunnel ends there: [`raddle_image::TunnelEnd`], by the other end and key, or port and VNI. It carries the family inside.
@@ -44,6 +44,8 @@ const FRAME: usize = VXLAN + 8;
 const HAS_VNI: u8 = 8;
 /// "There is a key" (RFC 2890).
 const GRE_KEY: u16 = 0x2000;
+/// Set in the congestion bits where it was experienced (CE), and in ECT(1).
+const CE_OR_ECT_1: u8 = 1;
 /// Congestion experienced, and a transport that knows of that.
 const CE: u8 = 3;
 const ECT_0: u8 = 2;
@@ -243,7 +245,7 @@ pub struct Inside {
 pub fn look_into(memory: &Memory, segment: &Segment, l3: &[u8]) -> Option<Inside> {
     let header = l3.first_chunk::<TUNNEL_IPV4>()?;
     let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
-    if header[0] != 0x45 || fragment || header[1] & 3 == CE {
+    if header[0] != 0x45 || fragment || header[1] & CE_OR_ECT_1 != 0 {
         return None;
     }
     let remote = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);

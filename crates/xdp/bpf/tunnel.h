@@ -17,6 +17,8 @@
 /* Congestion experienced, and a transport that knows of that. */
 #define ECN_CE 3
 #define ECN_ECT_0 2
+/* Set in the first, and in ECT(1). */
+#define ECN_CE_OR_ECT_1 1
 /* "There is a key" in GRE, and "there is a VNI" in VXLAN, as loaded. */
 #define GRE_HAS_KEY bpf_htons(0x2000)
 #define VXLAN_HAS_VNI bpf_htonl(0x08000000)

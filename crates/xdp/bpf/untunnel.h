@@ -27,7 +27,7 @@ inline_always int look_inside(struct xdp_md *ctx, struct srv6_ctx *w)
 	__u32 end = READ_ONCE(w->packet.end), *ip = bytes_at(ctx, IP_AT, TUNNEL_IPV4), *more, kind, remote, type, at = IP_AT + UDP_AT;
 	__u64 key = 0;
 
-	if (!ip || READ_ONCE(w->packet.ether_type) != ETH_P_IP || fragment4(ip[1]) & bpf_htons(0x3fff) || (ip[0] >> 8 & 3) == ECN_CE)
+	if (!ip || READ_ONCE(w->packet.ether_type) != ETH_P_IP || fragment4(ip[1]) & bpf_htons(0x3fff) || ip[0] >> 8 & ECN_CE_OR_ECT_1)
 		return REASON_LOCAL;
 	remote = bpf_ntohl(ip[3]);
 	switch (protocol4(ip[2])) {

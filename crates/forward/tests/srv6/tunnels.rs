@@ -332,8 +332,10 @@ fn packets_come_out_of_tunnels() {
         let keyed = [&[0x20, 0, kind[0], kind[1], 0, 0, 0, 7][..], &packet].concat();
         assert_eq!(router.forwards(&frame(&outer(47, plain, &keyed)), 2), to);
         // Congestion that was met on the way is the kernel's, as is what there is no tunnel for.
-        let ce = frame(&outer(proto, (3, 9, false), &packet));
-        router.punts(&ce, Reason::Local);
+        for ecn in [1, 3] {
+            let marked = frame(&outer(proto, (ecn, 9, false), &packet));
+            router.punts(&marked, Reason::Local);
+        }
         let mut key = keyed.clone();
         key[7] = 99;
         router.punts(&frame(&outer(47, plain, &key)), Reason::Local);
