@@ -100,8 +100,10 @@ impl Compared {
         let frames: Vec<Crafted> = bursts.iter().flat_map(|b| b.frames.clone()).collect();
         let engine: Vec<bool> = bursts.iter().flat_map(|b| b.engine.clone()).collect();
         let counted = |arrived: &[Arrival]| {
-            let counted = arrived.iter().filter(|a| !about_neighbours(&a.frame));
-            counted.count()
+            let inner = |a: &Arrival| (self.look.inner)(&a.frame);
+            let is_counted =
+                |a: &&Arrival| !about_neighbours(&a.frame) && !about_neighbours(&inner(a));
+            arrived.iter().filter(is_counted).count()
         };
         before();
         let without = world.exchange_bursts(bursts, quiet(), |_| true);

@@ -94,14 +94,14 @@ impl CameOut {
             .collect();
         let mut out = CameOut::default();
         for Arrival { link, frame } in arrived {
-            if about_neighbours(frame) {
-                continue;
-            }
             let mut arrival = Arrival {
                 link: link.clone(),
                 frame: frame[..ip_end(frame)].to_vec(),
             };
             let packet = (look.inner)(&arrival.frame);
+            if [frame, &packet].into_iter().any(|f| about_neighbours(f)) {
+                continue;
+            }
             let of = known.get(&identity(&packet));
             match of {
                 Some(n) if hops(&packet) == hops(&inner[*n]) => {}

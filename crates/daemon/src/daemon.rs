@@ -260,6 +260,9 @@ impl Daemon {
             // What is on a member of a bond, or a port of a bridge, concerns that from now on.
             renamed |= matches!(&event, Event::Link(link)
                 if link.master != rib.link(link.index).and_then(|before| before.master));
+            // What a tunnel's packets are put into is what a firewall sees, and IPsec; one that is gone may have left its index.
+            renamed |= matches!(&event, Event::Link(link)
+                if link.tunnel != rib.link(link.index).and_then(|before| before.tunnel));
             if let Event::Link(link) = &event {
                 let known = rib.link(link.index);
                 let carries = |index| programs.contains_key(&index) && carries_tags(rib, index);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use raddle_rib::event::Link;
+use raddle_rib::event::{Link, TunnelKind};
 use raddle_rib::{Ports, Rib};
 
 use crate::Error;
@@ -207,6 +207,12 @@ pub(super) fn carriers(rib: &Rib, uppers: impl Iterator<Item = u32>) -> BTreeSet
     lower.collect()
 }
 
+/// Whether a link is a VXLAN that learns from what comes in.
+fn is_learning(link: &Link) -> bool {
+    let kind = link.tunnel.map(|tunnel| tunnel.kind);
+    matches!(kind, Some(TunnelKind::Vxlan { learns: true, .. }))
+}
+
 /// Why nothing is forwarded from a port of a bridge for itself; none of other links.
 fn is_bridges(rib: &Rib, link: &Link) -> Option<String> {
     let bridge = bridge_of(link, |index| rib.link(index))?;
@@ -329,6 +335,11 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
             }
         }
     }
+    // Of a VXLAN that is a port of a bridge nothing else says whether packets are taken from it: one that learns, engines take none from.
+    let learns = |index: &u32| rib.link(*index).is_some_and(is_learning);
+    let ends = &plan.ends;
+    plan.out
+        .retain(|index, _| !rib.is_tunnel(*index) || ends.contains(index) || learns(index));
     plan.leave_uppers(rib);
     plan.place_programs(rib, &not_in);
     Ok(plan)

@@ -1,6 +1,8 @@
 //! What one core keeps for groups whose choice is not a function of the packet alone. All of it is
 //! bounded by the image, none of it by the traffic.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
 use raddle_image::{FLOWLETS, ROUND_ROBIN_SLOTS, WANTED, Wanted};
 
 /// A flow's last choice.
@@ -35,7 +37,8 @@ impl State {
             flowlets: vec![Flowlet::default(); FLOWLETS],
             shown: vec![(0, 0); members],
             wanted: [None; WANTED],
-            id: 0,
+            // Engines of several cores would number alike otherwise.
+            id: RandomState::new().build_hasher().finish() as u16,
         }
     }
 

@@ -4,7 +4,8 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    ADJ_FORWARD, ADJ_TAGGED, Adjacency, Memory, SEGMENT_HEAD, Segment, segment_flags, segment_kind,
+    ADJ_FORWARD, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, Memory, SEGMENT_HEAD, Segment, segment_flags,
+    segment_kind,
 };
 use crate::Reason;
 
@@ -30,12 +31,13 @@ impl Memory {
         let all = self.adjacencies.words().chunks_exact(words);
         let punt = |cells: &&[AtomicU64]| {
             let from = cells[0].load(Ordering::Acquire);
+            const FORWARDS: [u8; 3] = [ADJ_FORWARD, ADJ_TAGGED, ADJ_TUNNEL];
             let [own, state] = [from as u32, u32::from((from >> 32) as u8)];
             let lower = || cells[LOWER].load(Ordering::Acquire) as u32;
             let by_lower = state == u32::from(ADJ_TAGGED) && own != index;
             let leaves = match by_lower {
                 true => lower() == index,
-                false => own == index && [ADJ_FORWARD, ADJ_TAGGED].map(u32::from).contains(&state),
+                false => own == index && FORWARDS.map(u32::from).contains(&state),
             };
             let gone = Adjacency {
                 index: own,
@@ -131,17 +133,27 @@ mod tests {
             tagged(9, 3),
             tagged(3, 4),
             tagged(8, 4),
+            Adjacency {
+                state: ADJ_TUNNEL,
+                ..plain(3, 0)
+            },
+            // Its table is no link.
+            Adjacency {
+                state: ADJ_TUNNEL,
+                lower: 3,
+                ..plain(4, 0)
+            },
         ];
         for (number, adjacency) in (0..).zip(&all) {
             memory.store_adjacency(number, adjacency);
             assert_eq!(memory.adjacency(number), *adjacency);
         }
         memory.adjacencies_used.store(all.len(), Ordering::Release);
-        assert_eq!(memory.punt_link(3), 4);
-        let states: Vec<bool> = (0..6)
+        assert_eq!(memory.punt_link(3), 5);
+        let states: Vec<bool> = (0..8)
             .map(|n| memory.adjacency(n).state == ADJ_KERNEL)
             .collect();
-        assert_eq!(states, [true, true, false, true, true, false]);
+        assert_eq!(states, [true, true, false, true, true, false, true, false]);
         assert_eq!(memory.adjacency(3).index, 9);
         assert_eq!(memory.punt_link(3), 0);
     }

@@ -18,12 +18,28 @@ pub(super) struct Nic {
     pub(super) mtu: u32,
 }
 
-/// Those of these links whose drivers [`judge`] knows something of, and one more than the highest number of a CPU that is online.
+/// CPUs, as far as drivers look at them: one more than the highest number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cpus {
+    /// That is online.
+    pub(super) online: u32,
+    /// That there may be one day (`nr_cpu_ids`).
+    pub(super) possible: u32,
+}
+
+/// Those of these links whose drivers tell of their channels, and the machine's CPUs.
 pub(super) fn gather(
     links: &[Link],
     outs: &BTreeMap<u32, String>,
-) -> Result<(Vec<Nic>, u32), Error> {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+) -> Result<(Vec<Nic>, Cpus), Error> {
+    let list = |of: &str| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{of}"));
+        last_cpu(&text.unwrap_or_default())
+    };
+    let cpus = Cpus {
+        online: list("online"),
+        possible: list("possible"),
+    };
     let mut nics = Vec::new();
     for link in links
         .iter()
@@ -41,11 +57,11 @@ pub(super) fn gather(
             });
         }
     }
-    Ok((nics, cpus(&online)))
+    Ok((nics, cpus))
 }
 
 /// Of a list of CPUs as the kernel prints it (`0-3,8`), one more than the last; 1 where it says nothing.
-fn cpus(list: &str) -> u32 {
+fn last_cpu(list: &str) -> u32 {
     let last = list.trim().rsplit([',', '-']).next();
     last.and_then(|last| last.parse().ok())
         .map_or(1, |last: u32| last.saturating_add(1))
@@ -60,9 +76,10 @@ const ENA_MTU: u32 = 3498;
 ///    lost.
 /// 2. ena (`ena_xdp_set`, `ena_xdp_legal_queue_count`): as many queues more as there are channels, so half of the most are too many; and no
 ///    MTU above [`ENA_MTU`]. Else no program can be attached by the driver.
-/// 3. virtio_net (`virtnet_xdp_set`, Linux 5.14): a queue for each CPU, beside the channels in use. Where there are not so many, those in use
+/// 3. virtio_net (`virtnet_xdp_set`, Linux 5.14): a queue for each possible CPU, beside the channels in use. Where there are not so many, those in use
 ///    are shared, each under a lock.
-pub(super) fn judge(nics: &[Nic], cpus: u32) -> Vec<Finding> {
+pub(super) fn judge(nics: &[Nic], cpus: Cpus) -> Vec<Finding> {
+    let Cpus { online, possible } = cpus;
     let findings = nics.iter().flat_map(|nic| {
         let Nic {
             link,
@@ -78,11 +95,11 @@ pub(super) fn judge(nics: &[Nic], cpus: u32) -> Vec<Finding> {
         };
         let channels = |n: u32| Some(format!("ethtool -L {link} combined {n}"));
         match nic.driver.as_str() {
-            "i40e" | "mlx5_core" if *now < cpus => vec![found(
-                format!("{} sends for {now} of {cpus} CPUs with XDP", nic.driver),
+            "i40e" | "mlx5_core" if *now < online => vec![found(
+                format!("{} sends for {now} of {online} CPUs with XDP", nic.driver),
                 "what the other CPUs forward through it is lost: give it a channel for each, or keep interrupts of in-links on the first \
                  CPUs",
-                if *most >= cpus { channels(cpus) } else { None },
+                if *most >= online { channels(online) } else { None },
             )],
             "ena" => {
                 let many = (now.saturating_mul(2) > *most).then(|| {
@@ -101,8 +118,8 @@ pub(super) fn judge(nics: &[Nic], cpus: u32) -> Vec<Finding> {
                 });
                 many.into_iter().chain(long).collect()
             }
-            "virtio_net" if now.saturating_add(cpus) > *most => vec![found(
-                format!("virtio_net has {most} queue pairs, {now} of them in use, for {cpus} CPUs"),
+            "virtio_net" if now.saturating_add(possible) > *most => vec![found(
+                format!("virtio_net has {most} queue pairs, {now} of them in use, for {possible} CPUs"),
                 "XDP sends under a lock: give the virtual machine two for each CPU (queues=)",
                 None,
             )],
@@ -122,6 +139,10 @@ mod tests {
             driver: driver.to_owned(),
             channels: Channels { now, most },
             mtu,
+        };
+        let cpus = Cpus {
+            online: cpus,
+            possible: cpus,
         };
         let findings = judge(&[nic], cpus);
         for finding in &findings {
@@ -144,7 +165,7 @@ mod tests {
             ("0,2-5", 6),
             ("", 1),
         ] {
-            assert_eq!(cpus(list), count, "{list}");
+            assert_eq!(last_cpu(list), count, "{list}");
         }
     }
 
@@ -156,7 +177,7 @@ mod tests {
         };
         let outs = [(2, "v0".to_owned())].into();
         let (nics, cpus) = gather(&[veth], &outs).unwrap();
-        assert!(nics.is_empty() && cpus > 0);
+        assert!(nics.is_empty() && cpus.online > 0);
         assert!(judge(&nics, cpus).is_empty());
     }
 

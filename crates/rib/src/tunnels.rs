@@ -220,13 +220,17 @@ impl State {
     ///
     /// 1. The tunnel does nothing that engines do not, is bound to no link, is up, and engines have room for it by its index. It has a remote
     ///    address, or is a VXLAN, which takes what anybody sends.
-    /// 2. What comes in by it may be forwarded: engines forward from it; of a VXLAN, from it or from what is upon it.
+    /// 2. What comes in by it may be forwarded: engines forward from it; of a VXLAN, from it or from what is upon it, and they may send by it.
+    ///    (A port of a bridge is not forwarded from by itself; what is on it that engines would pass has it be neither.)
     /// 3. A VXLAN does not learn: nobody tells the kernel where what engines take from it came from.
-    /// 4. No other tunnel, whatever it does, would be found in the same way: there may be more to how the kernel chooses.
+    /// 4. No other tunnel, whatever it does, would be found in the same way: there may be more to how the kernel chooses. One that is bound to
+    ///    a link, with one end only, comes before those that are bound to none.
     pub(crate) fn tunnel_ends(&self, local: Ipv4Addr, ports: &Ports) -> Vec<TunnelEnd> {
         let below = self.with_below(&ports.enabled);
         // By their words; none where there are several.
         let mut ends: BTreeMap<[u64; 2], Option<TunnelEnd>> = BTreeMap::new();
+        let tunnels = self.links.values().filter_map(|link| link.tunnel);
+        let first: Vec<Tunnel> = tunnels.filter(|tunnel| is_bound_first(*tunnel)).collect();
         let tunnels = self.links.values();
         for (link, tunnel) in tunnels.filter_map(|link| Some((link, link.tunnel?))) {
             let is_vxlan = matches!(tunnel.kind, TunnelKind::Vxlan { .. });
@@ -242,10 +246,11 @@ impl State {
                 && !tunnel.is_special
                 && self.is_bound_to_none(tunnel)
                 && !learns
+                && !first.iter().any(|of| comes_first(*of, tunnel))
                 && link.is_up()
                 && (link.index as usize) < MAX_LINKS
                 && match is_vxlan {
-                    true => below.contains(&link.index),
+                    true => below.contains(&link.index) && ports.out.contains(&link.index),
                     false => ports.enabled.contains(&link.index),
                 };
             let only = Some(end).filter(|_| usable);
@@ -333,6 +338,21 @@ fn carries(of: TunnelKind) -> u8 {
         TunnelKind::Sit => flag::CARRIES6,
         TunnelKind::Gre { .. } | TunnelKind::Vxlan { .. } => flag::CARRIES4 | flag::CARRIES6,
     }
+}
+
+/// Whether the kernel finds a tunnel before those that are bound to no link (`ip_tunnel_lookup`): it is bound to one, which may be that of
+/// the packet, and has one end at most.
+fn is_bound_first(tunnel: Tunnel) -> bool {
+    let is_vxlan = matches!(tunnel.kind, TunnelKind::Vxlan { .. });
+    let is_whole = tunnel.local.is_some() && tunnel.remote.is_some();
+    !is_vxlan && !is_whole && tunnel.link != 0
+}
+
+/// Whether such a tunnel takes packets of another one, which has both ends.
+fn comes_first(first: Tunnel, other: Tunnel) -> bool {
+    let is_vxlan = matches!(other.kind, TunnelKind::Vxlan { .. });
+    let agrees = |mine: Option<Ipv4Addr>, its| mine.is_none() || mine == its;
+    !is_vxlan && agrees(first.local, other.local) && agrees(first.remote, other.remote)
 }
 
 /// How what comes in by a tunnel is found; none of one whose other end may be anybody.

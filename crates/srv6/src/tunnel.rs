@@ -11,7 +11,8 @@
 //!    65,535 bytes: `mtu`. No room in front: `headroom`.
 //! 4. (T4) That packet is looked up in the adjacency's table as one of this machine: neither its link nor its addresses are asked about, its
 //!    TTL stays, and it may leave by the link that it came in by. The group chooses by rule S9.6 of [`crate`], for the same reason: the
-//!    kernel keeps a route of the tunnel for each core. A group that is the kernel's, a segment, another tunnel: `out-link`. Other reasons
+//!    kernel keeps a route of the tunnel for each core (but where the TOS is inherited, and of VXLAN where there is one; it then looks up each
+//!    packet, and prefers ways whose links have the outer source, from Linux 6.16 on). A group that is the kernel's, a segment, another tunnel: `out-link`. Other reasons
 //!    are those of any packet.
 //!
 //! **T5 to T7, in**: for an IPv4 packet that has passed A1 to A9, and is routed to a segment of kind
