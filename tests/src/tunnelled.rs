@@ -325,8 +325,8 @@ fn inside(frame: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What came out, without what nobody can foretell of outer headers, where it is right: identification, source port, the checksums over
-/// these, and the link of what may leave by any of two. Of what the router says itself, likewise inside.
+/// What came out, without what nobody can foretell of outer headers, where it is right: identification, source port, GRE's number, the
+/// checksums over these, and the link of what may leave by any of two. Of what the router says itself, likewise inside.
 pub fn smooth(arrival: &Arrival, is_own: bool) -> Arrival {
     let Arrival {
         mut link,
@@ -352,6 +352,16 @@ pub fn smooth(arrival: &Arrival, is_own: bool) -> Arrival {
         }
         if (SPORTS.0..=SPORTS.1).contains(&sport) {
             packet[20..22].fill(0);
+        }
+    }
+    // GRE counts on from one time to the next.
+    if let (47, true, Some(flags)) = (packet[9], is_whole, packet.get(IPV4))
+        && flags & 0x10 != 0
+    {
+        let before = [0x80, 0x20].iter().filter(|bit| *flags & **bit != 0);
+        let at = IPV4 + 4 + 4 * before.count();
+        if let Some(number) = packet.get_mut(at..at + 4) {
+            number.fill(0);
         }
     }
     if checksum::is_valid(&packet[..IPV4]) {

@@ -68,7 +68,7 @@ const TUNNELS: [Tunnel; 15] = [
     of("ipip1", 15, 4, Kind::Ip, "ipip"),
     of("ipip2", 16, 130, Kind::Ip, "ipip ttl 200 tos inherit"),
     of("sit1", 17, 5, Kind::Ip, "sit"),
-    of("sit2", 18, 131, Kind::Ip, "sit ttl 64 nopmtudisc"),
+    of("sit2", 18, 131, Kind::Ip, "sit tos inherit nopmtudisc"),
     of("vx5", 19, 6, Kind::Vxlan(5), "vxlan id 5 ttl 64"),
     of(
         "vx6",
