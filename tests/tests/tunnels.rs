@@ -167,6 +167,9 @@ fn text(mac: [u8; 6]) -> String {
 fn world(name: &str) -> World {
     let world = World::with_mtu(name, 3, MTU);
     world.see_tags();
+    // Of fragments that stay alone it would tell in the middle of another run.
+    world.sysctl("net.ipv4.ipfrag_time", "600");
+    world.sysctl("net.ipv6.ip6frag_time", "600");
     underlay(&world);
     world
 }

@@ -338,8 +338,9 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
     // Of a VXLAN that is a port of a bridge nothing else says whether packets are taken from it: one that learns, engines take none from.
     let learns = |index: &u32| rib.link(*index).is_some_and(is_learning);
     let ends = &plan.ends;
+    let is_port = |index: &u32| rib.is_tunnel(*index) && is_port(rib, *index);
     plan.out
-        .retain(|index, _| !rib.is_tunnel(*index) || ends.contains(index) || learns(index));
+        .retain(|index, _| !is_port(index) || ends.contains(index) || learns(index));
     plan.leave_uppers(rib);
     plan.place_programs(rib, &not_in);
     Ok(plan)
@@ -436,14 +437,20 @@ pub(crate) fn tunnel(kind: raddle_rib::event::TunnelKind) -> raddle_rib::event::
 }
 
 #[cfg(test)]
-pub(crate) const VXLAN: raddle_rib::event::TunnelKind = raddle_rib::event::TunnelKind::Vxlan {
-    vni: 5,
-    port: 4789,
-    sports: (0, 0),
-    learns: false,
-    checksum: false,
-    ttl_inner: false,
-};
+pub(crate) const VXLAN: TunnelKind = vxlan(false);
+
+/// The same, which may learn.
+#[cfg(test)]
+const fn vxlan(learns: bool) -> TunnelKind {
+    TunnelKind::Vxlan {
+        vni: 5,
+        port: 4789,
+        sports: (0, 0),
+        learns,
+        checksum: false,
+        ttl_inner: false,
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -797,10 +804,19 @@ mod tests {
         assert!(failed.left["gre2"].contains("the driver refused"));
         let alone = plan(&rib, &named(&["gre1"]), &none).unwrap();
         assert!(alone.attach.is_empty() && alone.left["gre1"].contains("no link"));
-        // A VXLAN that nothing comes in by, and nothing to send by.
-        let learns = plan(&rib, &Config::default(), &rejecting("vxlan5", Role::In)).unwrap();
-        assert_eq!(indices(&learns.attach), [2, 3, 10]);
+        // A VXLAN that nothing may come in by, and one that learns, by which engines take nothing in.
+        let not_in = rejecting("vxlan5", Role::In);
+        let neither = plan(&rib, &Config::default(), &not_in).unwrap();
+        assert_eq!(indices(&neither.attach), [2, 3, 10]);
+        assert!(!neither.out.contains_key(&12));
+        let mut learning = with_tunnels();
+        learning.apply(Event::Link(Link {
+            tunnel: Some(tunnel(vxlan(true))),
+            ..learning.link(12).unwrap().clone()
+        }));
+        let learns = plan(&learning, &Config::default(), &not_in).unwrap();
         assert!(learns.out.contains_key(&12));
+        // Nothing to send by.
         let report = all_rejecting(&["a", "b", "c"], Role::Out);
         let out = plan(&rib, &Config::default(), &report).unwrap();
         assert_eq!(indices(&out.out), [0; 0]);
