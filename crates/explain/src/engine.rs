@@ -64,7 +64,8 @@ impl Walk<'_> {
     /// 1. An answer that the engine does not agree with is no answer.
     /// 2. Where packets are spread round robin, the engine's next turn says nothing about others: what it would do with this one
     ///    is said only where that comes before the choice.
-    /// 3. What comes to raddle's own SIDs and encapsulations, and is not forwarded, is dropped whatever the reason: the
+    /// 3. Of what is to an address that a tunnel has, it may forward what is inside, which is nothing to the answer about the packet.
+    /// 4. What comes to raddle's own SIDs and encapsulations, and is not forwarded, is dropped whatever the reason: the
     ///    kernel, which has none of these, must not get it.
     pub(super) fn engine(
         &mut self,
@@ -94,7 +95,10 @@ impl Walk<'_> {
             Verdict::Drop(reason) if !reason.is_drop() => Some(reason),
             _ => None,
         };
+        let comes_out = fate.what == What::Delivered && self.ends_tunnels();
         let fits = match (verdict, found) {
+            // It is about what is inside.
+            (Verdict::Forward { .. }, _) if comes_out => true,
             // It is asked about the link that was named, by which nothing is routed.
             _ if self.is_taken => true,
             // The hash that a packet brings is not the image's: the program may read it, or go by seed and fields.
@@ -126,6 +130,9 @@ impl Walk<'_> {
                     _ => (self.link_name(index), image.neighbour(adjacency)),
                 };
                 let text = match self.giver {
+                    _ if comes_out => format!(
+                        "takes out what is in it, as a tunnel ends here, and forwards that by {link}"
+                    ),
                     Some(_) if read => format!("forwards it by {link}, by the hash that it brings"),
                     Some(_) => format!(
                         "forwards it by {link}, by seed and fields, where it does not read the hash that packets bring (rx-hash)"
@@ -169,6 +176,12 @@ impl Walk<'_> {
                 Fate::new(What::Dropped, "S10.3", text)
             }
         }
+    }
+
+    /// Whether the packet is to an address of this machine that a tunnel has, so that an engine may take out what is in it.
+    fn ends_tunnels(&self) -> bool {
+        let mut tunnels = self.view.rib.links().filter_map(|link| link.tunnel);
+        tunnels.any(|tunnel| tunnel.local.map(IpAddr::V4) == Some(self.words.dst))
     }
 
     /// Whether this verdict may be about the member whose turn it is, of a packet that is `refused` as it came in:

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use raddle_rib::Rib;
 use raddle_rib::event::{
-    Address, DeviceSettings, Event, Link, Neighbour, Settings, Tunnel, TunnelDf, TunnelFdb,
-    TunnelKind,
+    Address, DeviceSettings, Event, Link, Neighbour, Route, RouteKind, RouteOp, RouteTarget,
+    Settings, Tunnel, TunnelDf, TunnelFdb, TunnelKind,
 };
 
 use super::confidence::Level;
@@ -194,4 +194,55 @@ fn engines_agree_about_tunnels() {
         };
         assert_eq!(answer.engine, Some(wanted), "{answer:?}");
     }
+}
+
+/// An engine forwards what is inside of a packet to an end of a tunnel, of which nothing is said.
+#[test]
+fn what_comes_out_of_tunnels_is_no_contradiction() {
+    let mut rib = rib(2, ONE, true);
+    rib.apply(Event::Neighbour(Neighbour {
+        index: 2,
+        dst: ip("10.0.0.5"),
+        mac: Some(GATEWAY),
+        state: 2,
+        flags: 0,
+        protocol: 0,
+    }));
+    let RouteTarget::Single(local) = (match route("0.0.0.0/0", 255, vec![hop("10.0.0.5", 2, None)])
+    {
+        Event::Route(route, _) => route.target,
+        _ => unreachable!(),
+    }) else {
+        unreachable!()
+    };
+    let local = Route {
+        table: 255,
+        dst: "203.0.113.1/32".parse().unwrap(),
+        kind: RouteKind::Local,
+        target: RouteTarget::Single(raddle_rib::event::RouteNexthop {
+            gateway: None,
+            ..local
+        }),
+        ..Route::default()
+    };
+    rib.apply(Event::Route(local, RouteOp::Add));
+    let inside = with_ttl(64, 17, 0, "03e8003500080000");
+    // GRE without a key, from the other end.
+    let mut outer = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 47, 0, 0];
+    outer.extend(THERE.octets());
+    outer.extend(HERE.octets());
+    let length = outer.len() + 4 + inside.len() / 2;
+    outer[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+    let sum = raddle_packet::checksum::checksum(&outer);
+    outer[10..12].copy_from_slice(&sum.to_be_bytes());
+    let outer: String = outer.iter().map(|byte| format!("{byte:02x}")).collect();
+    let packet = frame(IN0, &format!("{outer}00000800{inside}"));
+    let answer = ask(&rib, &format!("hex {packet} in0"));
+    let engine = answer.steps.iter().find(|step| step.name == "engine");
+    assert!(
+        engine.unwrap().text.contains("takes out what is in it"),
+        "{answer:?}"
+    );
+    let says = |what: &str| answer.confidence.why.iter().any(|why| why.contains(what));
+    assert!(!says("please report"), "{answer:?}");
 }
