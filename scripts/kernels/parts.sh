@@ -465,7 +465,7 @@ part_segments() {
   ip -n router -6 route add fd00:5::/64 via fd00:2::2
   ip -n sink -6 route add fd00:5::6/128 encap seg6local action End.DT6 table 255 dev a1
   start_raddle
-  check 'raddle carries segments out' until_ok 600 grep -q 'SRv6 is carried out' /tmp/raddle.log || cat /tmp/raddle.log
+  check 'raddle carries segments out' until_ok 600 grep -q 'SRv6 and tunnels are carried out' /tmp/raddle.log || cat /tmp/raddle.log
   for via in 10.0.1.2 10.0.2.2 fd00:1::2 fd00:2::2; do
     check "the router knows $via" in_router ping -q -c 1 -W 20 $via
   done

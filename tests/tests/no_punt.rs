@@ -93,7 +93,7 @@ fn the_daemon_goes_on_while_programs_load() {
     world.ip("-6 route add 5f00:0:1::/48 encap seg6local action End dev sink");
     let mut longest = Duration::ZERO;
     let mut routes = 0;
-    while !daemon.log().contains("SRv6 is carried out") {
+    while !daemon.log().contains("SRv6 and tunnels are carried out") {
         assert!(
             begun.elapsed() < Duration::from_secs(90),
             "{}",
