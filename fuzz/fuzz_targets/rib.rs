@@ -7,7 +7,7 @@ use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{Mirror, address, compare, event, link, neighbour, new_rib, object, route};
 use raddle_image::Capacity;
-use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteOp, RouteTarget, Settings};
+use raddle_rib::event::{Event, GroupMember, Link, NexthopKind, RouteOp, RouteTarget, Settings};
 
 /// Room for all that a run can make.
 const ROOMY: Capacity = Capacity {
@@ -37,13 +37,17 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut rib = start(if mode & 1 == 0 { &ROOMY } else { &TIGHT });
+    // Of links upon links and of tunnels the reference knows nothing; tests of rib have others for these.
+    let mut is_known = true;
     while let Some((&head, bytes)) = rest.split_first() {
         rest = bytes;
         // Mostly several events to a commit, as notifications come.
         if head < 48 {
             rib.commit();
             assert!(!rib.is_dirty());
-            compare(&rib, some(head, 5));
+            if is_known {
+                compare(&rib, some(head, 5));
+            }
             continue;
         }
         // Every event has bytes of its own, so that a change of one leaves the others as they are.
@@ -51,12 +55,20 @@ fuzz_target!(|data: &[u8]| {
         let (own, bytes) = rest.split_at(length.min(rest.len()));
         rest = bytes;
         if let Ok(event) = event(&mut Unstructured::new(own)) {
+            is_known &= !matches!(&event, Event::Link(link) if is_upon_others(link));
             rib.apply(event);
         }
     }
     rib.commit();
-    compare(&rib, some(0, 21));
+    if is_known {
+        compare(&rib, some(0, 21));
+    }
 });
+
+/// A bridge, a port of one, a macvlan, a tunnel.
+fn is_upon_others(link: &Link) -> bool {
+    link.bridge.is_some() || link.port.is_some() || link.macvlan.is_some() || link.tunnel.is_some()
+}
 
 /// Four links with neighbours, a nexthop object on each, and a group of two of them.
 fn start(capacity: &Capacity) -> Mirror {
