@@ -139,7 +139,7 @@ fn programs(
         match engine.load_srv6() {
             Ok(()) => taken.push("SRv6"),
             Err(e) => say(format!(
-                "SRv6 and tagged frames would stay with the kernel: {e}"
+                "SRv6, tunnels and tagged frames would stay with the kernel: {e}"
             )),
         }
     }
