@@ -18,28 +18,12 @@ pub(super) struct Nic {
     pub(super) mtu: u32,
 }
 
-/// CPUs, as far as drivers look at them: one more than the highest number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cpus {
-    /// That is online.
-    pub(super) online: u32,
-    /// That there may be one day (`nr_cpu_ids`).
-    pub(super) possible: u32,
-}
-
 /// Those of these links whose drivers tell of their channels, and the machine's CPUs.
 pub(super) fn gather(
     links: &[Link],
     outs: &BTreeMap<u32, String>,
-) -> Result<(Vec<Nic>, Cpus), Error> {
-    let list = |of: &str| {
-        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{of}"));
-        last_cpu(&text.unwrap_or_default())
-    };
-    let cpus = Cpus {
-        online: list("online"),
-        possible: list("possible"),
-    };
+) -> Result<(Vec<Nic>, u32), Error> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let mut nics = Vec::new();
     for link in links
         .iter()
@@ -57,7 +41,7 @@ pub(super) fn gather(
             });
         }
     }
-    Ok((nics, cpus))
+    Ok((nics, last_cpu(&online)))
 }
 
 /// Of a list of CPUs as the kernel prints it (`0-3,8`), one more than the last; 1 where it says nothing.
@@ -76,10 +60,7 @@ const ENA_MTU: u32 = 3498;
 ///    lost.
 /// 2. ena (`ena_xdp_set`, `ena_xdp_legal_queue_count`): as many queues more as there are channels, so half of the most are too many; and no
 ///    MTU above [`ENA_MTU`]. Else no program can be attached by the driver.
-/// 3. virtio_net (`virtnet_xdp_set`, Linux 5.14): a queue for each possible CPU, beside the channels in use. Where there are not so many, those in use
-///    are shared, each under a lock.
-pub(super) fn judge(nics: &[Nic], cpus: Cpus) -> Vec<Finding> {
-    let Cpus { online, possible } = cpus;
+pub(super) fn judge(nics: &[Nic], online: u32) -> Vec<Finding> {
     let findings = nics.iter().flat_map(|nic| {
         let Nic {
             link,
@@ -118,11 +99,6 @@ pub(super) fn judge(nics: &[Nic], cpus: Cpus) -> Vec<Finding> {
                 });
                 many.into_iter().chain(long).collect()
             }
-            "virtio_net" if now.saturating_add(possible) > *most => vec![found(
-                format!("virtio_net has {most} queue pairs, {now} of them in use, for {possible} CPUs"),
-                "XDP sends under a lock: give the virtual machine two for each CPU (queues=)",
-                None,
-            )],
             _ => Vec::new(),
         }
     });
@@ -139,10 +115,6 @@ mod tests {
             driver: driver.to_owned(),
             channels: Channels { now, most },
             mtu,
-        };
-        let cpus = Cpus {
-            online: cpus,
-            possible: cpus,
         };
         let findings = judge(&[nic], cpus);
         for finding in &findings {
@@ -177,7 +149,7 @@ mod tests {
         };
         let outs = [(2, "v0".to_owned())].into();
         let (nics, cpus) = gather(&[veth], &outs).unwrap();
-        assert!(nics.is_empty() && cpus.online > 0);
+        assert!(nics.is_empty() && cpus > 0);
         assert!(judge(&nics, cpus).is_empty());
     }
 
@@ -201,15 +173,5 @@ mod tests {
         assert_eq!(both[0].1, "ethtool -L eth7 combined 4");
         assert_eq!(both[1].1, "ip link set dev eth7 mtu 3498");
         assert!(found("ena", (4, 8), 3498, 8).is_empty());
-    }
-
-    #[test]
-    fn virtio_shares_under_a_lock() {
-        let shared = found("virtio_net", (2, 2), 1500, 2);
-        assert!(
-            shared[0].0.contains("2 queue pairs, 2 of them in use"),
-            "{shared:?}"
-        );
-        assert!(found("virtio_net", (2, 4), 1500, 2).is_empty());
     }
 }
