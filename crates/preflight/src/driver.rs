@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use raddle_netlink::probe::ethtool::{self, Channels};
 use raddle_rib::event::Link;
 
-use super::Error;
 use super::finding::{Finding, Role, Severity};
 
 /// A NIC, as far as its driver tells.
@@ -19,20 +18,18 @@ pub(super) struct Nic {
 }
 
 /// Those of these links whose drivers tell of their channels, and the machine's CPUs.
-pub(super) fn gather(
-    links: &[Link],
-    outs: &BTreeMap<u32, String>,
-) -> Result<(Vec<Nic>, u32), Error> {
+pub(super) fn gather(links: &[Link], outs: &BTreeMap<u32, String>) -> (Vec<Nic>, u32) {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let mut nics = Vec::new();
     for link in links
         .iter()
         .filter(|l| outs.contains_key(&l.index) && l.kind.is_none())
     {
-        let Some(driver) = ethtool::driver(&link.name)? else {
+        // One that goes meanwhile has nothing to be told of.
+        let Ok(Some(driver)) = ethtool::driver(&link.name) else {
             continue;
         };
-        if let Some(channels) = ethtool::channels(&link.name)? {
+        if let Ok(Some(channels)) = ethtool::channels(&link.name) {
             nics.push(Nic {
                 link: link.name.clone(),
                 driver,
@@ -41,7 +38,7 @@ pub(super) fn gather(
             });
         }
     }
-    Ok((nics, last_cpu(&online)))
+    (nics, last_cpu(&online))
 }
 
 /// Of a list of CPUs as the kernel prints it (`0-3,8`), one more than the last; 1 where it says nothing.
@@ -148,7 +145,7 @@ mod tests {
             ..Link::ethernet(2, "v0", [2; 6])
         };
         let outs = [(2, "v0".to_owned())].into();
-        let (nics, cpus) = gather(&[veth], &outs).unwrap();
+        let (nics, cpus) = gather(&[veth], &outs);
         assert!(nics.is_empty() && cpus > 0);
         assert!(judge(&nics, cpus).is_empty());
     }
