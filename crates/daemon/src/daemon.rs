@@ -147,6 +147,18 @@ fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> boo
     begins || known == Some(link) && carries(link.index)
 }
 
+/// Whether firewalls may judge what comes in or leaves by a link otherwise from now on.
+///
+/// 1. It has another name, by which rules go.
+/// 2. It is part of another bond or bridge, or of none any more: what is on a member or a port concerns that.
+/// 3. It is a tunnel with other ends or settings, or none any more: outer packets are what rules and IPsec see. One that is gone may have left
+///    its index.
+fn looks_otherwise(link: &Link, known: Option<&Link>) -> bool {
+    known.is_some_and(|known| known.name != link.name)
+        || link.master != known.and_then(|known| known.master)
+        || link.tunnel != known.and_then(|known| known.tunnel)
+}
+
 /// Whether frames of a link have tags that matter, whatever is forwarded from: it is a port of a bridge, or there are VLANs of this
 /// namespace upon it.
 fn carries_tags(rib: &Rib, index: u32) -> bool {
@@ -255,16 +267,9 @@ impl Daemon {
             // group itself need not wait for that.
             let nexthops = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
             links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
-            renamed |= matches!(&event, Event::Link(link)
-                if rib.link(link.index).is_some_and(|before| before.name != link.name));
-            // What is on a member of a bond, or a port of a bridge, concerns that from now on.
-            renamed |= matches!(&event, Event::Link(link)
-                if link.master != rib.link(link.index).and_then(|before| before.master));
-            // What a tunnel's packets are put into is what a firewall sees, and IPsec; one that is gone may have left its index.
-            renamed |= matches!(&event, Event::Link(link)
-                if link.tunnel != rib.link(link.index).and_then(|before| before.tunnel));
             if let Event::Link(link) = &event {
                 let known = rib.link(link.index);
+                renamed |= looks_otherwise(link, known);
                 let carries = |index| programs.contains_key(&index) && carries_tags(rib, index);
                 tags |= may_hide_tags(link, known, carries);
                 larger |= known.is_some_and(|known| known.mtu < link.mtu);
@@ -429,7 +434,7 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
-    use raddle_rib::event::Bridge;
+    use raddle_rib::event::{Bridge, TunnelKind};
 
     use super::*;
 
@@ -483,6 +488,45 @@ mod tests {
         assert!(of(&bridge(true), Some(&bridge(false))) && of(&bridge(true), None));
         assert!(!of(&bridge(true), Some(&bridge(true))) && !of(&bridge(false), None));
         assert!(!of(&bridge(false), Some(&bridge(true))));
+    }
+
+    #[test]
+    fn links_look_otherwise_to_firewalls() {
+        let wire = Link::ethernet(3, "e0", [2; 6]);
+        let gre = |key| Link {
+            tunnel: Some(crate::links::tunnel(TunnelKind::Gre {
+                ikey: None,
+                okey: key,
+            })),
+            ..wire.clone()
+        };
+        let port = Link {
+            master: Some(2),
+            ..wire.clone()
+        };
+        let named = Link::ethernet(3, "e1", [2; 6]);
+        let up = Link {
+            mtu: 9000,
+            ..wire.clone()
+        };
+        for same in [
+            (&wire, None),
+            (&wire, Some(&up)),
+            (&gre(None), Some(&gre(None))),
+        ] {
+            assert!(!looks_otherwise(same.0, same.1), "{same:?}");
+        }
+        for other in [
+            (&named, Some(&wire)),
+            (&port, Some(&wire)),
+            (&wire, Some(&port)),
+            (&gre(None), None),
+            (&gre(None), Some(&wire)),
+            (&wire, Some(&gre(None))),
+            (&gre(Some(7)), Some(&gre(None))),
+        ] {
+            assert!(looks_otherwise(other.0, other.1), "{other:?}");
+        }
     }
 
     #[test]
