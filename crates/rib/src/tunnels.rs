@@ -1,6 +1,7 @@
 //! Tunnels over IPv4: what packets are put into that leave by one, and which ones end at an address of this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
@@ -348,11 +349,12 @@ fn is_bound_first(tunnel: Tunnel) -> bool {
     !is_vxlan && !is_whole && tunnel.link != 0
 }
 
-/// Whether such a tunnel takes packets of another one, which has both ends.
+/// Whether such a tunnel takes packets of another one of its kind, which has both ends, whatever their keys are.
 fn comes_first(first: Tunnel, other: Tunnel) -> bool {
-    let is_vxlan = matches!(other.kind, TunnelKind::Vxlan { .. });
     let agrees = |mine: Option<Ipv4Addr>, its| mine.is_none() || mine == its;
-    !is_vxlan && agrees(first.local, other.local) && agrees(first.remote, other.remote)
+    discriminant(&first.kind) == discriminant(&other.kind)
+        && agrees(first.local, other.local)
+        && agrees(first.remote, other.remote)
 }
 
 /// How what comes in by a tunnel is found; none of one whose other end may be anybody.

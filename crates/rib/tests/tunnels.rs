@@ -812,6 +812,44 @@ fn tunnels_end_at_addresses_of_the_machine() {
     let other_key = gre(Some(9), None);
     change(&mut rib, Event::Link(packets(30, other_key)));
     assert_eq!(ends_of(&rib), [IPIP, SIT, GRE, VXLAN, PORT]);
+    // One that is bound to a link and has one end comes first, for what comes in there.
+    let bound = |kind, local, remote| Tunnel {
+        local,
+        remote,
+        link: 2,
+        ..of(kind)
+    };
+    let keyed = TunnelKind::Gre {
+        ikey: Some(9),
+        okey: None,
+    };
+    for (tunnel, ends) in [
+        (
+            bound(keyed, Some(HERE), None),
+            &[IPIP, SIT, VXLAN, PORT][..],
+        ),
+        (bound(keyed, None, Some(THERE)), &[IPIP, SIT, VXLAN, PORT]),
+        (
+            bound(keyed, Some(HERE), Some(THERE)),
+            &[IPIP, SIT, GRE, VXLAN, PORT],
+        ),
+        (
+            bound(TunnelKind::Ipip, Some(HERE), None),
+            &[SIT, GRE, VXLAN, PORT],
+        ),
+    ] {
+        change(&mut rib, Event::Link(packets(30, tunnel)));
+        assert_eq!(ends_of(&rib), ends, "{tunnel:?}");
+    }
+    change(&mut rib, Event::LinkGone(30));
+    // A port that nothing may be sent by, for something is on it.
+    let mut without = ports();
+    without.out.remove(&PORT);
+    rib.set_ports(without);
+    rib.commit();
+    assert_eq!(ends_of(&rib), [IPIP, SIT, GRE, VXLAN]);
+    rib.set_ports(ports());
+    rib.commit();
     // One network twice, at any address.
     let elsewhere = Link {
         tunnel: Some(Tunnel {
