@@ -17,6 +17,9 @@ use crate::{World, raddle};
 /// How long a daemon may take to start or stop: debug builds on busy machines.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// How long a program may run that is to end by itself.
+const ENDS: Duration = Duration::from_secs(300);
+
 /// For a daemon on a machine that is too busy for the deadline of two seconds, whose packets shall be counted exactly.
 pub const PATIENT: [&str; 2] = ["--deadline", "60"];
 
@@ -35,8 +38,8 @@ impl Outcome {
     /// Runs a command to its end.
     ///
     /// # Panics
-    /// When it has not ended after `limit`; it is killed then.
-    pub fn of(command: &mut Command, limit: Duration) -> Outcome {
+    /// When it has not ended after five minutes, which is none of what is tested; it is killed then.
+    pub fn of(command: &mut Command) -> Outcome {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -50,7 +53,7 @@ impl Outcome {
             pipes.1.read_to_end(&mut text.1).unwrap();
             text
         });
-        let status = wait(&mut child, limit);
+        let status = wait(&mut child, ENDS);
         if status.is_none() {
             let _ = child.kill();
             let _ = child.wait();
@@ -64,7 +67,7 @@ impl Outcome {
                 stdout,
                 stderr,
             },
-            None => panic!("{command:?} did not end within {limit:?}:\n{stdout}{stderr}"),
+            None => panic!("{command:?} did not end within {ENDS:?}:\n{stdout}{stderr}"),
         }
     }
 }
@@ -72,9 +75,9 @@ impl Outcome {
 /// Runs `raddle` with these arguments to its end.
 ///
 /// # Panics
-/// When it has not ended after a minute.
+/// When it has not ended after five minutes.
 pub fn run(arguments: &[&str]) -> Outcome {
-    Outcome::of(Command::new(raddle()).args(arguments), PATIENCE)
+    Outcome::of(Command::new(raddle()).args(arguments))
 }
 
 /// As [`run`], and what it printed.

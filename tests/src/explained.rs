@@ -1,7 +1,6 @@
 //! What tests share that hold `raddle explain` against the kernel, over drawn states.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -84,7 +83,7 @@ pub fn draw_hashing(world: &World, rng: &mut Random, policy: u32) {
 /// What `raddle explain -j` says on the router, with these arguments, of so many packets or flows.
 pub fn answers(world: &World, arguments: &[&str], count: usize) -> Vec<Value> {
     let mut command = world.command(&[&["explain", "-j"], arguments].concat());
-    let outcome = Outcome::of(&mut command, Duration::from_secs(300));
+    let outcome = Outcome::of(&mut command);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let lines = outcome.stdout.lines();
     let answers: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();

@@ -86,12 +86,9 @@ pub fn readable(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
     // Not by this process: a child that another test forks meanwhile would keep it open for writing.
     let paths = [program, &copy].map(|path| path.to_str().unwrap().to_owned());
-    let copied = Outcome::of(Command::new("cp").args(paths), Duration::from_secs(10));
+    let copied = Outcome::of(Command::new("cp").args(paths));
     assert_eq!(copied.code, Some(0), "{}", copied.stderr);
-    let chmod = Outcome::of(
-        Command::new("chmod").arg("755").arg(folder),
-        Duration::from_secs(5),
-    );
+    let chmod = Outcome::of(Command::new("chmod").arg("755").arg(folder));
     assert_eq!(chmod.code, Some(0), "{}", chmod.stderr);
     copy
 }

@@ -131,10 +131,7 @@ impl Pair {
                 "-n {ns} -j route get {} from {} ipproto tcp sport {} dport {}",
                 to.0, from.0, from.1, to.1
             );
-            let outcome = Outcome::of(
-                Command::new("ip").args(words.split_whitespace()),
-                Duration::from_secs(10),
-            );
+            let outcome = Outcome::of(Command::new("ip").args(words.split_whitespace()));
             let said: Value = serde_json::from_str(&outcome.stdout).unwrap();
             said[0]["dev"].as_str().unwrap().replace('s', "c")
         };
@@ -172,7 +169,7 @@ pub fn sysctl(ns: &str, set: &str) {
 
 /// Runs a command that has to succeed.
 pub fn done(command: &mut Command) {
-    let outcome = Outcome::of(command, Duration::from_secs(10));
+    let outcome = Outcome::of(command);
     assert_eq!(outcome.code, Some(0), "{command:?}: {}", outcome.stderr);
 }
 
@@ -289,14 +286,14 @@ impl Proxy {
         command
             .args(["rpc", "status", "-j", "--socket"])
             .arg(&self.socket);
-        let outcome = Outcome::of(&mut command, Duration::from_secs(10));
+        let outcome = Outcome::of(&mut command);
         serde_json::from_str(&outcome.stdout)
             .map_err(|_| format!("{}{}", outcome.stderr, self.log()))
     }
 
     /// The transports, as soon as all are connected.
     pub fn all_up(&self) -> Vec<Value> {
-        let (transports, _) = within(Duration::from_secs(20), || {
+        let (transports, _) = within(Duration::from_secs(60), || {
             let status = self.status()?;
             let all = status["transports"].as_array().unwrap().clone();
             match all.iter().all(|transport| transport["state"] == "up") {

@@ -1,7 +1,6 @@
 //! `raddle run --check` loads what `run` would load, and fails as it would.
 
 use std::process::Command;
-use std::time::Duration;
 
 use raddle_e2e::{Outcome, World, root};
 
@@ -38,7 +37,7 @@ fn a_check_fails_as_the_start_would() {
         command.arg(format!("--net=/run/netns/{namespace}"));
         command.args(["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin"]);
         command.arg(raddle_e2e::raddle()).arg("run").args(arguments);
-        Outcome::of(&mut command, Duration::from_secs(60))
+        Outcome::of(&mut command)
     };
     let (started, checked) = (unable(&[]), unable(&["--check"]));
     assert_eq!(started.code, Some(3), "{}", started.stderr);

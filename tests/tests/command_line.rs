@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use raddle_e2e::{Outcome, run};
 
@@ -260,7 +259,7 @@ fn install(words: [&str; 3]) -> String {
         env!("CARGO_MANIFEST_DIR"),
         "/../scripts/install.sh"
     ));
-    let outcome = Outcome::of(command.args(words), Duration::from_secs(60));
+    let outcome = Outcome::of(command.args(words));
     assert_eq!(outcome.code, Some(0), "{words:?}: {}", outcome.stderr);
     outcome.stdout
 }

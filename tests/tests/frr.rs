@@ -14,7 +14,7 @@ const LEAF: &str = "leaf1";
 /// What a program in the leaf writes.
 fn output(lab: &Lab, argv: &[&str]) -> String {
     let mut command = lab.command(LEAF, argv[0]).unwrap();
-    let outcome = Outcome::of(command.args(&argv[1..]), Duration::from_secs(20));
+    let outcome = Outcome::of(command.args(&argv[1..]));
     assert_eq!(outcome.code, Some(0), "{argv:?}: {}", outcome.stderr);
     outcome.stdout
 }
@@ -23,7 +23,7 @@ fn output(lab: &Lab, argv: &[&str]) -> String {
 fn examined(lab: &Lab, raddle: &Path) -> (Vec<Value>, Option<i32>) {
     let mut command = lab.command(LEAF, raddle.to_str().unwrap()).unwrap();
     let command = command.args(["doctor", "-j", "--only", ID]);
-    let outcome = Outcome::of(command, Duration::from_secs(20));
+    let outcome = Outcome::of(command);
     let answer: Value = serde_json::from_str(&outcome.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", outcome.stdout, outcome.stderr));
     (answer["findings"].as_array().unwrap().clone(), outcome.code)
@@ -31,7 +31,7 @@ fn examined(lab: &Lab, raddle: &Path) -> (Vec<Value>, Option<i32>) {
 
 /// Waits until the route to the other leaf's hosts has so many paths.
 fn until_paths(lab: &Lab, count: usize) {
-    within(Duration::from_secs(20), || {
+    within(Duration::from_secs(60), || {
         let shown = output(lab, &["ip", "route", "show", "10.2.1.0/24"]);
         let paths = match shown.matches("nexthop via").count() {
             0 => shown.matches(" via ").count(),
@@ -66,7 +66,7 @@ fn lost_paths_are_seen_where_they_are_lost() {
     };
     // Other groups may take a little longer than that of the one route.
     let until_clean = || {
-        within(Duration::from_secs(20), || match examined(&lab, &raddle) {
+        within(Duration::from_secs(60), || match examined(&lab, &raddle) {
             (found, Some(0)) if found.is_empty() => Ok(()),
             other => Err(format!("{other:#?}")),
         });
@@ -83,7 +83,7 @@ fn lost_paths_are_seen_where_they_are_lost() {
     let keep = "zebra nexthop-group keep 180";
     output(&lab, &["vtysh", "-c", "configure terminal", "-c", keep]);
     flap();
-    let (lost, _) = within(Duration::from_secs(20), || {
+    let (lost, _) = within(Duration::from_secs(60), || {
         let (found, code) = examined(&lab, &raddle);
         let serious = |finding: &&Value| finding["severity"] == "serious";
         match found.iter().find(serious) {
@@ -97,7 +97,7 @@ fn lost_paths_are_seen_where_they_are_lost() {
     assert!(lost["evidence"].to_string().contains("spine1"), "{lost:#}");
     // It is true: BGP has both paths, and the kernel uses one.
     let bgp = ["vtysh", "-c", "show bgp ipv4 unicast 10.2.1.0/24"];
-    within(Duration::from_secs(20), || {
+    within(Duration::from_secs(60), || {
         let text = output(&lab, &bgp);
         match text.matches("multipath").count() {
             2 => Ok(()),

@@ -453,7 +453,7 @@ fn the_units_are_confined() {
             eprintln!("skipped: there is no systemd-analyze");
             return;
         }
-        let outcome = Outcome::of(&mut command, LIMIT);
+        let outcome = Outcome::of(&mut command);
         assert_eq!(
             outcome.code,
             Some(0),

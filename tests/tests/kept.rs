@@ -1,7 +1,6 @@
 //! Programs that outlive their daemon, and their network namespace.
 
 use std::process::Command;
-use std::time::Duration;
 
 use raddle_e2e::{Outcome, raddle, root};
 
@@ -23,7 +22,7 @@ fn what_was_kept_in_a_namespace_that_is_gone_is_removed() {
         concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kept_gone.sh"),
     ]);
     command.arg(raddle());
-    let outcome = Outcome::of(&mut command, Duration::from_secs(300));
+    let outcome = Outcome::of(&mut command);
     assert_eq!(
         outcome.code,
         Some(0),

@@ -57,7 +57,7 @@ fn pause(millis: u64) {
 /// Waits until the engine forwards what comes.
 fn takes_over(world: &World, daemon: &Daemon<'_>) {
     let before = daemon.forwarded();
-    within(Duration::from_secs(3), || match daemon.forwarded() {
+    within(Duration::from_secs(60), || match daemon.forwarded() {
         now if now > before + 100 => Ok(()),
         now => Err(format!("{before} packets forwarded before, {now} now")),
     });
@@ -144,7 +144,7 @@ fn programs_that_are_kept_forward_for_a_while() {
                 kernel,
                 "the kernel forwards already"
             );
-            let (_, _) = within(Duration::from_secs(3), || match world.kernel_forwarded() {
+            let (_, _) = within(Duration::from_secs(60), || match world.kernel_forwarded() {
                 now if now > kernel => Ok(()),
                 _ => Err("the programs still forward".into()),
             });

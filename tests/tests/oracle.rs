@@ -5,7 +5,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
-use std::time::Duration;
 
 use raddle_e2e::frame::{self, Flow, identity, ip_end};
 use raddle_e2e::{Arrival, Crafted, Daemon, Outcome, Random, World, readable_raddle, root};
@@ -509,10 +508,7 @@ fn replay(world: &World, frames: &[Crafted]) -> HashMap<Vec<u8>, Arrival> {
     writer.finish().unwrap();
     let saved = world.raddle(&["snapshot", &path("state.json")]);
     assert_eq!(saved.code, Some(0), "{}", saved.stderr);
-    Outcome::of(
-        Command::new("chown").args(["-R", "65534:65534", folder.path().to_str().unwrap()]),
-        Duration::from_secs(60),
-    );
+    Outcome::of(Command::new("chown").args(["-R", "65534:65534", folder.path().to_str().unwrap()]));
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
@@ -525,7 +521,7 @@ fn replay(world: &World, frames: &[Crafted]) -> HashMap<Vec<u8>, Arrival> {
             &path("out"),
             &path("in.pcap"),
         ]);
-    let outcome = Outcome::of(&mut command, Duration::from_secs(30));
+    let outcome = Outcome::of(&mut command);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["packets"], frames.len());

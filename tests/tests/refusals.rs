@@ -35,12 +35,8 @@ fn refusal(outcome: &Outcome, about: &str, code: i32, said: &[&str]) {
 #[test]
 fn arguments_and_configurations_that_make_no_sense() {
     // As an ordinary user, too: nothing is looked at before the arguments are.
-    let raddle = |arguments: &[&str]| {
-        Outcome::of(
-            Command::new(raddle_e2e::raddle()).args(arguments),
-            Duration::from_secs(20),
-        )
-    };
+    let raddle =
+        |arguments: &[&str]| Outcome::of(Command::new(raddle_e2e::raddle()).args(arguments));
     for (arguments, said) in [
         (&["run", "--mode", "fast"][..], "invalid value 'fast'"),
         (&["run", "--deadline", "0"], "deadline is at least 1 second"),
@@ -165,7 +161,7 @@ fn links_and_privileges_that_are_not_there() {
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
             .arg(&program)
             .args(arguments);
-        Outcome::of(&mut command, Duration::from_secs(20))
+        Outcome::of(&mut command)
     };
     for needs_root in [
         &["lab", "exec", "-n", lab, node, "--", "true"][..],
@@ -182,7 +178,7 @@ fn links_and_privileges_that_are_not_there() {
     let exec = |words: &[&str]| {
         let mut command = Command::new(raddle_e2e::raddle());
         command.args(["lab", "exec"]).args(words);
-        Outcome::of(&mut command, Duration::from_secs(20))
+        Outcome::of(&mut command)
     };
     for (words, code, said) in [
         (
@@ -359,7 +355,7 @@ fn programs_that_would_not_be_kept() {
         let mut command = Command::new(enter[0]);
         command.args(&enter[1..]).arg(raddle_e2e::raddle());
         command.args(["run", "--check"]).args(arguments);
-        Outcome::of(&mut command, Duration::from_secs(30))
+        Outcome::of(&mut command)
     };
     let exec = ["ip", "netns", "exec", &namespace];
     let net = format!("--net=/run/netns/{namespace}");

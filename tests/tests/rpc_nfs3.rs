@@ -51,7 +51,7 @@ impl Server {
             .spawn()
             .unwrap();
         let server = Server(child);
-        within(Duration::from_secs(20), || {
+        within(Duration::from_secs(60), || {
             inside(&pair.server, || TcpStream::connect(("127.0.0.1", PORT)))
                 .map_err(|e| e.to_string())
         });
@@ -123,7 +123,7 @@ fn relay(ns: &str, (at, to): (u16, u16), cuts: Cuts) {
 fn tool(pair: &Pair, words: &[&str]) -> String {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &pair.client]).args(words);
-    let outcome = Outcome::of(&mut command, Duration::from_secs(60));
+    let outcome = Outcome::of(&mut command);
     assert_eq!(
         outcome.code,
         Some(0),

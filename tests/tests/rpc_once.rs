@@ -78,7 +78,7 @@ fn left(client: &str) -> String {
     for words in ["rule show", "route show table all proto 82"] {
         let mut command = Command::new("ip");
         command.args(["-n", client]).args(words.split(' '));
-        all += &Outcome::of(&mut command, Duration::from_secs(60)).stdout;
+        all += &Outcome::of(&mut command).stdout;
     }
     let of_ours = |line: &&str| line.contains("fwmark") || line.contains("table 82");
     all.lines().filter(of_ours).collect()
@@ -148,7 +148,7 @@ fn silent_links_run_no_call_twice() {
     assert!(counters["replayed"].as_u64() > Some(0), "{status}");
     assert_eq!(counters["clients_disconnected"], 0);
     // Detours are taken away when nothing is held any more.
-    within(Duration::from_secs(10), || match left(&pair.client) {
+    within(Duration::from_secs(60), || match left(&pair.client) {
         left if left.is_empty() => Ok(()),
         left => Err(left),
     });
@@ -176,7 +176,7 @@ fn one_each(client: &str, first: u32, limit: Duration) -> Vec<u32> {
 
 /// What the status says about connections that are down, as soon as it says this.
 fn says(proxy: &Proxy, what: &str) {
-    within(Duration::from_secs(10), || {
+    within(Duration::from_secs(60), || {
         let status = proxy.status()?.to_string();
         status.contains(what).then_some(()).ok_or(status)
     });

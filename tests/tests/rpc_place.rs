@@ -75,7 +75,7 @@ fn addresses_of_a_server_that_do_not_answer_are_passed_over() {
     );
     // It comes up: a connection is moved there.
     let _late = serve_at(&pair, "10.251.3.2:2049");
-    within(Duration::from_secs(20), || {
+    within(Duration::from_secs(60), || {
         let status = proxy.status()?;
         let transports = status["transports"].as_array().unwrap();
         match distinct(transports, "out").len() {
@@ -113,7 +113,7 @@ fn ports_that_are_taken_do_not_keep_a_link_out() {
         (690..1024).map(bind).collect::<Vec<_>>()
     });
     let _late = serve_at(&pair, "10.251.2.2:2049");
-    within(Duration::from_secs(20), || {
+    within(Duration::from_secs(60), || {
         let status = proxy.status()?;
         let transports = status["transports"].as_array().unwrap();
         match distinct(transports, "out").len() {
@@ -354,7 +354,7 @@ fn what_cannot_be_is_said() {
             .arg(raddle())
             .arg("rpc")
             .args(options);
-        Outcome::of(&mut command, Duration::from_secs(10))
+        Outcome::of(&mut command)
     };
     let server = ["--server", "10.251.1.2:2049"];
     let with = |options: &[&str]| run(&[&server, options].concat());
@@ -396,7 +396,7 @@ fn what_cannot_be_is_said() {
         .arg(raddle())
         .args(["rpc", "--privileged-ports"])
         .args(server);
-    let outcome = Outcome::of(&mut command, Duration::from_secs(10));
+    let outcome = Outcome::of(&mut command);
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     let said = "--privileged-ports needs CAP_NET_BIND_SERVICE for ports 665 to 1023";
     assert!(outcome.stderr.contains(said), "{}", outcome.stderr);

@@ -193,7 +193,7 @@ fn a_failure_at_the_start_is_said_once() {
         .arg(raddle())
         .args(["rpc", "--server", SERVER, "--socket"])
         .arg(folder.path().join("rpc.sock"));
-    let outcome = Outcome::of(&mut command, Duration::from_secs(60));
+    let outcome = Outcome::of(&mut command);
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     let said = outcome.stderr.matches("cannot listen on 127.0.0.1:2049");
     assert_eq!(said.count(), 1, "{}", outcome.stderr);

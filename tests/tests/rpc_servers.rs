@@ -116,7 +116,7 @@ impl Proxy {
     fn ask(&self, words: &[&str]) -> Outcome {
         let mut command = Command::new(raddle());
         command.arg("rpc").args(words).arg("--socket");
-        Outcome::of(command.arg(self.path("rpc.sock")), PATIENCE)
+        Outcome::of(command.arg(self.path("rpc.sock")))
     }
 
     /// The servers by their status, as soon as this is true of them.
@@ -567,7 +567,7 @@ fn a_file_with_a_mistake_is_refused() {
         std::fs::write(&path, text).unwrap();
         let mut command = Command::new(raddle());
         command.args(["rpc", "--config"]).arg(&path).args(more);
-        let outcome = Outcome::of(&mut command, PATIENCE);
+        let outcome = Outcome::of(&mut command);
         assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
         outcome.stderr
     };

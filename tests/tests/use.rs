@@ -326,7 +326,7 @@ fn a_capture_is_replayed() {
     let frames = world.frames(&world.flows(100));
     let kernel = world.transmit(&frames);
     // While it writes, the file may end within a record.
-    within(Duration::from_secs(10), || {
+    within(Duration::from_secs(60), || {
         let reader = Reader::open(path("in.pcap")).map_err(|e| e.to_string())?;
         match reader.filter(Result::is_ok).count() {
             100 => Ok(()),
@@ -358,7 +358,6 @@ fn a_capture_is_replayed() {
         Command::new(raddle())
             .args(["replay", "-j", "--iif", "source", "--snapshot", &state])
             .args(["--out", &path("elsewhere"), &path("in.pcap")]),
-        Duration::from_secs(20),
     );
     assert_eq!(elsewhere.stdout, live.stdout, "{}", elsewhere.stderr);
     let report: Value = serde_json::from_str(&live.stdout).unwrap();

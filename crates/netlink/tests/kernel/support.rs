@@ -100,9 +100,9 @@ impl Follower {
         }
     }
 
-    /// Follows until `done`, 5 s at most; what it says otherwise, it says in the panic.
+    /// Follows until `done`, a minute at most; what it says otherwise, it says in the panic.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&State) -> Result<(), String>) {
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             self.follow(Duration::from_millis(20));
             match done(&self.state) {
