@@ -103,10 +103,10 @@ for kernel in "${kernels[@]}"; do
 done
 [ ${#here[@]} -gt 0 ] || exit 0
 
-# With the workspace's features, as test.sh builds them: nothing is built twice.
-cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
+# Together and of the whole workspace, as scripts/tests.sh builds them: nothing is built twice. The second says where they are.
 tests=(loads vrf bonds vlans bridges macvlans tunnels rules rp_filter firewall bpf_hook default_install own_key changing)
 [ -z "$frr" ] || tests+=(labs)
+cargo build --workspace --bin raddle "${benched[@]}" "${tests[@]/#/--test=}" --locked --quiet
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
@@ -155,11 +155,12 @@ for n in 0 1; do
   devices+=(-netdev "tap,id=n$n,ifname=tap$n,script=no,downscript=no,vhost=off,queues=2")
   devices+=(-device "virtio-net-pci,netdev=n$n,mac=52:54:00:00:00:0$n,mq=on,vectors=6,hash=on,romfile=")
 done
-wrong=0
-for kernel in "${here[@]}"; do
-  echo "== Linux $kernel"
+# Each with a root of its own, at the same time: much of what they do is to wait. What both say comes line by line.
+machine() {
+  local kernel=$1 root=$2-$1 loaded
   SECONDS=0
-  rm -rf "$root/lib/modules"
+  rm -rf "$root"
+  cp -al "$2" "$root"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
     cls_u32 act_mirred vrf bridge nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
     xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink nft_meta_bridge bonding 8021q macvlan sch_tbf
@@ -168,11 +169,19 @@ for kernel in "${here[@]}"; do
   add_modules "$root" "$out/$kernel" br_netfilter vxlan ip_gre ip6_gre ipip sit ip6_tunnel
   printf '%s\n' "$loaded" >"$root/modules"
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts frames=${RADDLE_FRAMES:-} seed=${RADDLE_SEED:-}" "${devices[@]}"
-  if grep -q '^all parts are right$' "$out/$kernel.log"; then
-    echo "Linux $kernel: all parts are right ($parts), $SECONDS s"
-  else
-    echo "Linux $kernel: wrong ($parts), $SECONDS s; $out/$kernel.log has its console"
-    wrong=1
+  rm -rf "$root" "$root.gz"
+  if ! grep -q '^all parts are right$' "$out/$kernel.log"; then
+    echo "wrong ($parts), $SECONDS s; $out/$kernel.log has its console"
+    return 1
   fi
+  echo "all parts are right ($parts), $SECONDS s"
+}
+machines=()
+for kernel in "${here[@]}"; do
+  machine "$kernel" "$root" > >(sed -u "s/^/Linux $kernel: /") 2>&1 &
+  machines+=($!)
 done
+trap 'kill "${machines[@]}" 2>/dev/null || true' EXIT
+wrong=0
+for machine in "${machines[@]}"; do wait "$machine" || wrong=1; done
 exit $wrong
