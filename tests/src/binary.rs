@@ -17,13 +17,21 @@ pub fn raddle() -> &'static Path {
     })
 }
 
-/// The `raddle-bench` program likewise, and with it the `raddle` beside it, which it measures.
+/// The `raddle-bench` program likewise, and with it the `raddle` beside it, which it measures; that of `RADDLE_BINARY`, where there is one
+/// beside it.
 ///
 /// # Panics
 /// When one of them cannot be built.
 pub fn raddle_bench() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| build(&["raddle-bench", "raddle"]))
+    BINARY.get_or_init(|| {
+        let beside = std::env::var_os("RADDLE_BINARY").map(PathBuf::from);
+        let beside = beside.map(|raddle| raddle.with_file_name("raddle-bench"));
+        match beside.filter(|bench| bench.exists()) {
+            Some(bench) => bench,
+            None => build(&["raddle-bench", "raddle"]),
+        }
+    })
 }
 
 /// Builds these programs, and says where the first one is. A test executable is `target/PROFILE/deps/NAME-HASH`.
