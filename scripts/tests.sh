@@ -44,6 +44,8 @@ one() {
     echo "-- $1, $((SECONDS - began)) s"
     grep -avE '^(running [0-9].*|test .* \.\.\. ok|test result: ok.*|)$' "$log" || true
     grep -a '^test result:' "$log" >>"$work/results" || true
+    # What was held against the kernel, for tests/support.
+    sed -n "s,^support:,$(basename "$1" .rs),p" "$log" >>"$work/support"
   ) 9>"$work/lock"
 }
 export -f one
@@ -58,7 +60,9 @@ fi
 { grep -a '^test result:' "$work/doc" || true; } >>"$work/results"
 
 sum() { sed -E "s/.* ([0-9]+) $1.*/\\1/" "$work/results" | awk '{ n += $1 } END { print n + 0 }'; }
-printf '\nThose that took longest:\n'
+record=${CARGO_TARGET_DIR:-target}/support.tsv
+{ echo "# Linux $(uname -r | grep -oE "^[0-9.]+"), $(nproc) CPUs"; LC_ALL=C sort "$work/support"; } >"$record"
+printf '\nWhat this kernel was compared with is in %s.\nThose that took longest:\n' "$record"
 sort -rn "$work/times" | head -n 10
 printf '%s passed, %s failed\n' "$(sum passed)" "$(sum failed)"
 if [ -s "$work/failed" ]; then

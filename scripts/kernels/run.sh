@@ -10,7 +10,8 @@
 # without it. Two more: bench measures forwarding in a VRF (emulated, only the ratio to the column beside it says something), and tunnels is the
 # end-to-end test of these.
 # Kernels are kept in OUT (target/kernels): a second run downloads nothing.
-# TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests.
+# TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests. What these show is held against
+# tests/support, of which docs/support.md is made: a run says how it is recorded.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/path.sh
@@ -175,6 +176,29 @@ machine() {
     return 1
   fi
   echo "all parts are right ($parts), $SECONDS s"
+  shows "$kernel"
+}
+# What the run has shown, as xtask/src/support.rs reads it, may not be less than what is recorded.
+shows() {
+  local shown=$out/$1.tsv record=tests/support/$1.tsv
+  {
+    sed -nE 's/^\[ *[0-9.]+\] (Linux .*), [0-9]+ CPUs$/# \1, QEMU/p' "$out/$1.log" | head -n 1
+    awk -F'\t' -v OFS='\t' '
+      /^\[ *[0-9.]+\] == / { split($0, words, " == "); part = words[2] }
+      $1 == "support:" {
+        key = part OFS $2 OFS $3
+        if (!(key in frames)) order[++n] = key
+        frames[key] += $4; differ[key] += $5; through[key] += $6; forwarded[key] += $7
+      }
+      END { for (i = 1; i <= n; i++) { key = order[i]; print key, frames[key], differ[key], through[key], forwarded[key] } }
+    ' "$out/$1.log"
+  } >"$shown"
+  [ -e "$record" ] || { echo "nothing is recorded of this kernel: cargo xtask record $record $shown"; return; }
+  if ! cargo xtask support "$record" "$shown" "$parts"; then
+    echo "it shows less than $record; where that is right: cargo xtask record $record $shown"
+    return 1
+  fi
+  echo "it shows what $record has; to record it instead: cargo xtask record $record $shown"
 }
 machines=()
 for kernel in "${here[@]}"; do

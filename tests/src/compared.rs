@@ -1,7 +1,7 @@
 //! The same frames through a router without raddle and with it, and what has to come of them.
 
 use crate::tags::{CameOut, Look, about_neighbours};
-use crate::{Arrival, Crafted, Daemon, PATIENT, Random, World, quiet, volume};
+use crate::{Arrival, Crafted, Daemon, PATIENT, Random, World, quiet, support, volume};
 
 /// Frames that are sent one after the other by one link.
 #[derive(Clone, Debug, Default)]
@@ -158,6 +158,9 @@ impl Compared {
             self.forwarded
         );
         eprintln!("{told}");
+        let counted = [self.frames, self.wrong.len(), self.through];
+        let [frames, differ, through] = counted.map(|n| n as u64);
+        support::tell(self.kind, [frames, differ, through, self.forwarded]);
         let sample: Vec<&str> = self.wrong.iter().take(20).map(|what| &**what).collect();
         assert!(sample.is_empty(), "{told}\n{}", sample.join("\n"));
         assert!(self.short.is_empty(), "{told}\n{}", self.short.join("\n"));

@@ -27,6 +27,7 @@ mod other_xdp;
 mod packet_socket;
 pub mod rpc;
 pub mod srv6;
+mod support;
 pub mod tagged;
 pub mod tags;
 mod traffic;

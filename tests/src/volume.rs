@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::frame::{self, Flow};
-use crate::{Arrival, Crafted, Random, World, agreement};
+use crate::{Arrival, Crafted, Random, World, agreement, support};
 
 /// So many frames a kind of traffic: what `RADDLE_FRAMES` says, otherwise `usual`.
 pub fn frames(usual: usize) -> usize {
@@ -170,6 +170,8 @@ impl Volume {
     /// Where anything differed.
     pub fn right(&self) {
         eprintln!("{self}");
+        let (compared, differ) = (self.compared as u64, self.differ.len() as u64);
+        support::tell(self.kind, [compared, differ, self.through, self.forwarded]);
         let sample: Vec<&str> = self.differ.iter().take(20).map(|d| &**d).collect();
         assert!(sample.is_empty(), "{self}\n{}", sample.join("\n"));
     }

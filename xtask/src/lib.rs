@@ -1,6 +1,7 @@
 //! Files of the project that are made from its code: what they have to be.
 
 pub mod commands;
+pub mod support;
 
 use std::fmt::Write as _;
 use std::io;
@@ -32,6 +33,30 @@ pub fn generated() -> io::Result<Vec<(&'static str, String)>> {
         path,
         text.ok_or_else(|| io::Error::other(format!("{path}: no marks")))?,
     ));
+    let page = support::page(&records()?).map_err(io::Error::other)?;
+    all.push(("docs/support.md", page));
+    Ok(all)
+}
+
+/// What tests have recorded on each kernel, by its series, oldest first.
+///
+/// # Errors
+/// One cannot be read, or is none.
+pub fn records() -> io::Result<Vec<(String, support::Record)>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(root().join("tests/support"))? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let record = support::Record::parse(&std::fs::read_to_string(&path)?);
+        let record =
+            record.map_err(|why| io::Error::other(format!("{}: {why}", path.display())))?;
+        all.push((name.into_owned(), record));
+    }
+    let number = |series: &str| -> Vec<u32> {
+        let numbers = series.split('.').map(|number| number.parse().unwrap_or(0));
+        numbers.collect()
+    };
+    all.sort_by_key(|(name, _)| number(name));
     Ok(all)
 }
 
