@@ -31,7 +31,7 @@ impl Walk<'_> {
                 .filter(|_| lower.tags == 0),
         };
         let outer = mac.and_then(|mac| rib.outer(link, mac));
-        let Some(Outer { tunnel, lookup }) = outer else {
+        let Some(Outer { tunnel, lookup, .. }) = outer else {
             let text = format!(
                 "{} is a tunnel: what it puts the packet into is not known here",
                 link.name
