@@ -21,7 +21,7 @@ use crate::rib::Rib;
 use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_all, lookup_for, lookup_of};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
-use crate::tunnels::Outer;
+use crate::tunnels::{NoRemote, Outer};
 use crate::view::{Found, KERNELS, best_spec, find};
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
 use raddle_select::{Brings, HashKey, KeyKind};
@@ -383,6 +383,14 @@ impl Rib {
     /// The ends of which something was told, in their order.
     pub fn learnt_ends(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> + '_ {
         self.state.learnt_mtus.keys().copied()
+    }
+
+    /// To where a VXLAN sends frames to a MAC address, as its FDB says.
+    ///
+    /// # Errors
+    /// Why that is not one IPv4 address.
+    pub fn remote_of(&self, vxlan: u32, mac: [u8; 6]) -> Result<Ipv4Addr, NoRemote> {
+        self.state.remote_of(vxlan, mac)
     }
 
     /// Whether all packets that leave by a link have the same other end, whatever their gateway is: it is a tunnel that has one.

@@ -28,6 +28,17 @@ pub struct Outer {
     pub mtu: Option<u32>,
 }
 
+/// Why frames of a VXLAN to a MAC address do not go to exactly one IPv4 address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRemote {
+    /// Its FDB has no entry for that, and none for all others: the kernel drops them.
+    NoEntry,
+    /// It has several for all others, or the MAC address is a group's.
+    Several,
+    /// The entry leads to an IPv6 address, by a nexthop object, or with another port, VNI or link than the VXLAN's.
+    Elsewhere,
+}
+
 /// Stands for all MAC addresses that a VXLAN has no entry of its own for.
 pub(crate) const ALL_OTHERS: [u8; 6] = [0; 6];
 
@@ -183,7 +194,7 @@ impl State {
     pub(crate) fn outer_ends(&self, link: &Link, mac: [u8; 6]) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let tunnel = link.tunnel?;
         let dst = match tunnel.kind {
-            TunnelKind::Vxlan { .. } => self.remote_of(link.index, mac)?,
+            TunnelKind::Vxlan { .. } => self.remote_of(link.index, mac).ok()?,
             _ => tunnel.remote?,
         };
         Some((tunnel.local?, dst))
@@ -202,15 +213,23 @@ impl State {
         addresses.any(|known| known.local == IpAddr::V4(address))
     }
 
-    /// To where a VXLAN sends frames to a MAC address (`vxlan_xmit`); none where that is not exactly one IPv4 address.
-    fn remote_of(&self, vxlan: u32, mac: [u8; 6]) -> Option<Ipv4Addr> {
-        // Of these there may be several, which are not told from none.
-        let is_group = mac[0] & 1 != 0;
-        let own = self.tunnels.remote(vxlan, mac);
-        let entry = own.or_else(|| self.tunnels.remote(vxlan, ALL_OTHERS))?;
-        match entry.dst {
-            IpAddr::V4(dst) if !is_group && !entry.is_special => Some(dst),
-            _ => None,
+    /// To where a VXLAN sends frames to a MAC address (`vxlan_xmit`).
+    pub(crate) fn remote_of(&self, vxlan: u32, mac: [u8; 6]) -> Result<Ipv4Addr, NoRemote> {
+        if mac[0] & 1 != 0 {
+            return Err(NoRemote::Several);
+        }
+        let own = self.tunnels.remotes(vxlan, mac);
+        let all = match own {
+            [] => self.tunnels.remotes(vxlan, ALL_OTHERS),
+            own => own,
+        };
+        match all {
+            [] => Err(NoRemote::NoEntry),
+            [entry] => match entry.dst {
+                IpAddr::V4(dst) if !entry.is_special => Ok(dst),
+                _ => Err(NoRemote::Elsewhere),
+            },
+            _ => Err(NoRemote::Several),
         }
     }
 
