@@ -518,9 +518,14 @@ fn path_mtus_that_the_kernel_has_learnt_are_kept_to() {
     // Each counts at the tunnel, and at the link that carries it.
     assert_eq!(long(4), (6, 0));
     learn(&world, tunnel, 1300, 1300);
-    within(Duration::from_secs(60), || match long(5) {
-        (0, 3) => Ok(()),
-        other => Err(format!("forwarded, and punted as too long: {other:?}")),
+    // To others each time: of an IPv6 host the kernel remembers what it has learnt, and raddle leaves it to it.
+    let mut round = 4;
+    within(Duration::from_secs(60), || {
+        round = if round < 11 { round + 1 } else { 5 };
+        match long(round) {
+            (0, 3) => Ok(()),
+            other => Err(format!("forwarded, and punted as too long: {other:?}")),
+        }
     });
     daemon.terminate();
     compared.right();
