@@ -5,15 +5,19 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use raddle_e2e::bridged::{Drawing, Net, Way, net, route, way};
 use raddle_e2e::compared::{Burst, Compared};
+use raddle_e2e::frame::{self, Flow};
+use raddle_e2e::networks::{behind4, behind6, sources};
 use raddle_e2e::tags::Look;
 use raddle_e2e::tunnelled::{
     Checksum, Kind, LOCAL, Outer, SPORTS, VXLAN_PORT, innermost, remote, smooth, tunnel, underlay,
     wrap,
 };
-use raddle_e2e::{BRIDGE_MAC, Random, World, gateway_mac, root};
+use raddle_e2e::{BRIDGE_MAC, Daemon, PATIENT, Random, World, gateway_mac, quiet, root, within};
+use raddle_packet::checksum;
 
 /// Of the links; there is room for outer headers.
 const MTU: u32 = 1600;
@@ -337,5 +341,192 @@ fn tenants_are_routed_as_by_the_kernel() {
         }
         compared.compare(&format!("in, {about}"), &world, &bursts, &[], &|| ());
     }
+    compared.right();
+}
+
+/// Tunnels to ends of which something is learnt, each by one way but for the last one.
+const SHORT: [Tunnel; 9] = [
+    of("gre1", 11, 1, Kind::Gre(None), "gre ttl 64"),
+    of("grek", 12, 2, Kind::Gre(Some(7)), "gre key 7"),
+    of("gret", 13, 3, Kind::Gre(None), "gre tos inherit nopmtudisc"),
+    of("ipip1", 15, 4, Kind::Ip, "ipip"),
+    of("sit1", 17, 5, Kind::Ip, "sit"),
+    of("vx5", 19, 6, Kind::Vxlan(5), "vxlan id 5 ttl 64"),
+    of("vx7", 21, 7, Kind::Vxlan(7), "vxlan id 7 ttl 9 tos 0x20"),
+    of("vx8", 20, 12, Kind::Vxlan(8), "vxlan id 8 df set"),
+    of("gre2", 14, 129, Kind::Gre(None), "gre ttl 9"),
+];
+
+impl Tunnel {
+    /// Bytes that it puts in front of a packet.
+    fn longer(&self) -> usize {
+        match self.kind {
+            Kind::Ip => 20,
+            Kind::Gre(None) => 24,
+            Kind::Gre(Some(_)) => 28,
+            Kind::Vxlan(_) => 50,
+        }
+    }
+
+    /// Whether raddle sends packets of this length where the kernel has learnt this, and believes less than it was told.
+    fn takes(&self, size: usize, learnt: usize, is_locked: bool) -> bool {
+        let may_be_fragmented = self.is_vxlan() && !self.words.contains("df set");
+        let is_sit = self.words.starts_with("sit");
+        size + self.longer() <= learnt
+            && (may_be_fragmented || !is_locked)
+            && (!is_sit || learnt >= 1300)
+    }
+
+    /// What a router behind link `n` says of a packet that was sent by the tunnel, and is too long for the way behind it.
+    fn too_long(&self, world: &World, n: u32, mtu: u16) -> Vec<u8> {
+        let inner = Flow {
+            src: LOCAL.into(),
+            dst: LOCAL.into(),
+            proto: 17,
+            sport: 1,
+            dport: 2,
+        };
+        let sent = Outer {
+            dst: self.remote(),
+            fragment: 0x4000,
+            ..Outer::new(self.kind, LOCAL)
+        };
+        let sent = sent.around(&frame::udp([[2; 6]; 2], &inner, 0, 8));
+        let mut said = vec![3, 4, 0, 0, 0, 0];
+        said.extend(mtu.to_be_bytes());
+        said.extend(sent);
+        let sum = checksum::checksum(&said);
+        said[2..4].copy_from_slice(&sum.to_be_bytes());
+        let macs = [world.mac("router", &world.out(n)), world.gateway_mac(n)];
+        frame::packet(macs, world.gateway(n).0.into(), LOCAL.into(), 1, &said)
+    }
+}
+
+/// Has the kernel learn this of the ways to all ends, and nothing else.
+fn learn(world: &World, tunnels: &[Tunnel], mtu: u16, learnt: usize) {
+    world.ip("route flush cache");
+    world.ip("-6 route flush cache");
+    let ways = |tunnel: &Tunnel| if tunnel.remote < 128 { 1 } else { 2 };
+    let bursts: Vec<Burst> = (1..=2)
+        .map(|n| {
+            let mut burst = Burst::by(n);
+            for tunnel in tunnels.iter().filter(|tunnel| ways(tunnel) >= n) {
+                burst.add("too long", tunnel.too_long(world, n, mtu), false);
+            }
+            burst
+        })
+        .collect();
+    world.exchange_bursts(&bursts, quiet(), |_| true);
+    for tunnel in tunnels {
+        for n in 1..=ways(tunnel) {
+            let (to, out) = (tunnel.remote(), world.out(n));
+            within(Duration::from_secs(60), || {
+                let said = world.ip(&format!("route get {to} from {LOCAL} oif {out}"));
+                match said.contains(&format!(" {learnt}")) && said.contains("expires") {
+                    true => Ok(()),
+                    false => Err(format!("{}: {said}", tunnel.name)),
+                }
+            });
+        }
+    }
+}
+
+/// Frames about as long as what is learnt lets through, each to another host: the kernel remembers what it has said of one.
+fn about_as_long(
+    world: &World,
+    tunnels: &[Tunnel],
+    round: u8,
+    (learnt, is_locked): (usize, bool),
+) -> Burst {
+    let mut burst = Burst::by(0);
+    let macs = [world.mac("router", "source"), gateway_mac(1)];
+    for tunnel in tunnels {
+        let most = learnt - tunnel.longer();
+        let sizes = [100, most - 8, most, most + 1, most + 8];
+        let all = sizes
+            .into_iter()
+            .flat_map(|size| (0..3_u8).map(move |family| (size, family)));
+        for (n, (size, family)) in (0_u8..).zip(all) {
+            let host = 10 + 20 * round + n;
+            let (src, dst) = match family {
+                2 => (sources(1).1[0].into(), behind6(tunnel.net, host).into()),
+                _ => (sources(1).0[0].into(), behind4(tunnel.net, host).into()),
+            };
+            let flow = Flow {
+                src,
+                dst,
+                proto: 17,
+                sport: 1000 + u16::from(host),
+                dport: 9,
+            };
+            let header = if family == 2 { 48 } else { 28 };
+            let tag = u64::from(tunnel.net) << 8 | u64::from(host);
+            let mut bytes = frame::udp(macs, &flow, tag, size - header);
+            if family == 1 {
+                bytes[20] = 0x40;
+                frame::seal(&mut bytes[14..34]);
+            }
+            let carries = match tunnel.words.split(' ').next() {
+                Some("ipip") => family != 2,
+                Some("sit") => family == 2,
+                _ => true,
+            };
+            let engine = carries && tunnel.takes(size, learnt, is_locked);
+            burst.add("about as long", bytes, engine);
+        }
+    }
+    burst
+}
+
+/// Links further on take less than those of the router, and routers there say so: what is longer is the kernel's, which fragments or answers.
+#[test]
+fn path_mtus_that_the_kernel_has_learnt_are_kept_to() {
+    let name = "path_mtus_that_the_kernel_has_learnt_are_kept_to";
+    if !root(name) {
+        return;
+    }
+    let world = world("path-mtus");
+    let made: Vec<Tunnel> = SHORT.into_iter().filter(|t| t.make(&world)).collect();
+    if made.is_empty() {
+        return eprintln!("skipped: {name} needs tunnels, which this kernel does not have");
+    }
+    route(&world, &[net("source", 1, 0, &[]).untold()], "");
+    world.plain_settings();
+    let mut compared = Compared::new("path-mtus", 1, 1);
+    compared.look = LOOK;
+    // The last is below `min_pmtu`.
+    for (round, (mtu, learnt)) in (0..).zip([(1300, 1300), (1290, 1290), (400, 552)]) {
+        let is_locked = mtu < learnt;
+        let bursts = [about_as_long(&world, &made, round, (learnt, is_locked))];
+        let before = || learn(&world, &made, mtu as u16, learnt);
+        compared.compare(&format!("{mtu}"), &world, &bursts, &[], &before);
+    }
+    // While it forwards.
+    world.ip("route flush cache");
+    world.ip("-6 route flush cache");
+    let daemon = Daemon::start(&world, &PATIENT);
+    let tunnel = &made[..1];
+    let long = |round| {
+        let mut burst = about_as_long(&world, tunnel, round, (1400, false));
+        burst.frames.truncate(9);
+        burst.frames.drain(..6);
+        let before = (daemon.forwarded(), daemon.reason("mtu"));
+        world.exchange(&burst.frames, quiet());
+        let after = (daemon.forwarded(), daemon.reason("mtu"));
+        (after.0 - before.0, after.1 - before.1)
+    };
+    // Each counts at the tunnel, and at the link that carries it.
+    assert_eq!(long(4), (6, 0));
+    learn(&world, tunnel, 1300, 1300);
+    // To others each time: of an IPv6 host the kernel remembers what it has learnt, and raddle leaves it to it.
+    let mut round = 4;
+    within(Duration::from_secs(60), || {
+        round = if round < 11 { round + 1 } else { 5 };
+        match long(round) {
+            (0, 3) => Ok(()),
+            other => Err(format!("forwarded, and punted as too long: {other:?}")),
+        }
+    });
+    daemon.terminate();
     compared.right();
 }

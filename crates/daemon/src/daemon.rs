@@ -31,6 +31,7 @@ use crate::Error;
 use crate::config::{Config, OnExit};
 use crate::expiry::Expiry;
 use crate::kept::now;
+use crate::path_mtus::PathMtus;
 use crate::seed;
 use crate::source_ports::SourcePorts;
 use raddle_control::{Command, DAEMON, Reply, Request};
@@ -100,6 +101,8 @@ pub(super) struct Daemon {
     pub(super) punted: Vec<Punted>,
     /// When routes that expire are read again.
     expiry: Expiry,
+    /// Asks what the kernel has learnt of other ends of tunnels.
+    path_mtus: PathMtus,
     dirty_since: Option<Instant>,
     /// When changes were published last.
     published: Instant,
@@ -181,6 +184,11 @@ impl Daemon {
             .chain(self.mirror.reader())
             .chain(self.announced.thread());
         self.standing = Standing::take(self.config.priority, threads);
+        // Much of it was learnt before.
+        self.path_mtus.tend(&mut self.rib, &mut self.requests);
+        if self.rib.is_dirty() {
+            self.publish();
+        }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;
         while !stop.load(Ordering::Relaxed) {
@@ -239,6 +247,7 @@ impl Daemon {
     /// Applies what the kernel and a routing daemon said; publishes when it is quiet or has been long enough.
     fn follow(&mut self) -> Result<(), Error> {
         self.expiry.tend(&mut self.rib, &self.mirror);
+        self.path_mtus.tend(&mut self.rib, &mut self.requests);
         let rib = &mut self.rib;
         let look_again = &mut self.look_again;
         let new_settings = &mut self.new_settings;

@@ -10,6 +10,7 @@ pub mod kept;
 mod lag;
 mod links;
 mod losses;
+mod path_mtus;
 mod priority;
 mod report;
 mod rx_hash;

@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_image::{Reason, tunnel_flags, tunnel_kind};
 use raddle_rib::event::Link;
-use raddle_rib::{Hop, Outer, Resolved, Trace};
+use raddle_rib::{Hop, NoRemote, Outer, Resolved, Trace};
 use serde_json::{Value, json};
 
 use super::below::Lower;
+use super::route::mac_text;
 use super::steps::{Walk, kernel_text};
 
 impl Walk<'_> {
@@ -31,18 +32,15 @@ impl Walk<'_> {
                 .filter(|_| lower.tags == 0),
         };
         let outer = mac.and_then(|mac| rib.outer(link, mac));
-        let Some(Outer { tunnel, lookup }) = outer else {
+        let Some(Outer { tunnel, lookup, .. }) = outer else {
             let text = format!(
                 "{} is a tunnel: what it puts the packet into is not known here",
                 link.name
             );
-            self.add(
-                11,
-                "tunnel",
-                function(link),
-                text,
-                json!({ "dev": link.name }),
-            );
+            let why = mac.and_then(|mac| self.no_remote(link, mac));
+            let data = json!({ "dev": link.name });
+            let step = self.add(11, "tunnel", function(link), text, data);
+            step.details.extend(why);
             return;
         };
         let [src, dst] = [tunnel.src, tunnel.dst].map(Ipv4Addr::from);
@@ -58,11 +56,32 @@ impl Walk<'_> {
         step.details.push(format!("{dst} {way}"));
         if self.packet.is_some() {
             self.confidence.unless(format!(
-                "{} drops it: the outer packet has no way or no neighbour, or is too long for it",
+                "{} drops it: the outer packet has no way or no neighbour, or is too long for it or for what the kernel has learnt of \
+                 the way to {dst} (ip route show cache {dst})",
                 link.name
             ));
         }
         self.outer_links = Some(links);
+    }
+
+    /// Why a VXLAN's own FDB leads frames to a MAC address to no other end that engines go by, and what changes that.
+    fn no_remote(&self, link: &Link, mac: [u8; 6]) -> Option<String> {
+        let is_vxlan = link.kind.as_deref() == Some("vxlan");
+        let why = self.view.rib.remote_of(link.index, mac).err();
+        let (name, mac) = (&link.name, mac_text(mac));
+        Some(match why.filter(|_| is_vxlan)? {
+            NoRemote::NoEntry => format!(
+                "its FDB has no entry for {mac}, and the kernel drops the packet: bridge fdb replace {mac} dev {name} dst ADDRESS self"
+            ),
+            NoRemote::Several => format!(
+                "its FDB has no entry for {mac}, and several for all others, which get a copy each: bridge fdb replace {mac} dev {name} \
+                 dst ADDRESS self"
+            ),
+            NoRemote::Elsewhere => format!(
+                "its FDB leads {mac} to another port, VNI or link, to IPv6, or by a nexthop object, which is the kernel's: bridge fdb \
+                 show dev {name}"
+            ),
+        })
     }
 
     /// Where the outer packet leads, in words, and the links that it may leave by.
@@ -97,7 +116,7 @@ impl Walk<'_> {
         let text = match all.as_slice() {
             [only] => format!("{by}{only}"),
             all => format!(
-                "{by}any of {}: the kernel keeps a route for each CPU",
+                "{by}any of {}: the kernel keeps a route for each CPU; raddle goes by the flow inside",
                 all.join(", ")
             ),
         };

@@ -166,7 +166,7 @@ fn tunnels_lead_on() {
         details,
         [
             "203.0.113.129 by 203.0.113.128/25 any of via 10.0.0.2 dev eth2, via 10.0.0.3 dev eth3: the kernel keeps a \
-             route for each CPU"
+             route for each CPU; raddle goes by the flow inside"
         ]
     );
     let (text, details) = step(&rib(5, ONE, false));
@@ -174,7 +174,34 @@ fn tunnels_lead_on() {
         text,
         "vx5 is a tunnel: what it puts the packet into is not known here"
     );
-    assert!(details.is_empty());
+    assert_eq!(
+        details,
+        [
+            "its FDB has no entry for 02:00:00:00:09:09, and the kernel drops the packet: bridge fdb replace 02:00:00:00:09:09 dev vx5 dst \
+             ADDRESS self"
+        ]
+    );
+}
+
+#[test]
+fn what_a_vxlans_own_fdb_lacks_is_named() {
+    let said = |entries: &[([u8; 6], bool)]| {
+        let mut rib = rib(5, ONE, false);
+        for (n, (mac, is_special)) in (1_u8..).zip(entries) {
+            rib.apply(Event::TunnelFdb(TunnelFdb {
+                index: 5,
+                mac: *mac,
+                dst: [203, 0, 113, 200 + n].into(),
+                is_special: *is_special,
+            }));
+        }
+        step(&rib).1.concat()
+    };
+    assert!(said(&[([0; 6], false)]).starts_with("203.0.113.201 by "));
+    let several = said(&[([0; 6], false), ([0; 6], false)]);
+    assert!(several.contains("several for all others"), "{several}");
+    let special = said(&[(GATEWAY, true)]);
+    assert!(special.ends_with("bridge fdb show dev vx5"), "{special}");
 }
 
 /// The engine says by which link the outer packet leaves.

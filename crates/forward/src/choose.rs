@@ -75,7 +75,19 @@ pub(crate) fn choose(
     len: usize,
     closed: u64,
 ) -> Result<Chosen, Stop> {
-    let number = match group {
+    let number = member(context, state, (value, group), hash31)?;
+    reach(context, number, len, closed)
+}
+
+/// Step A11 (B8): the number of the adjacency that is the group's member for this packet.
+#[inline(always)]
+pub(crate) fn member(
+    context: &Context<'_>,
+    state: &mut State,
+    (value, group): (u32, Group),
+    hash31: u32,
+) -> Result<u32, Stop> {
+    Ok(match group {
         Group::Kernel(reason) => return Err(reason.into()),
         Group::Single(number) | Group::Neighbour(number) => number,
         Group::Segment(number) => return Err(Stop::Segment(number)),
@@ -85,8 +97,7 @@ pub(crate) fn choose(
             context.memory.member(first + place as u32).adjacency
         }
         _ => stateful(context, state, (value, group), hash31)?,
-    };
-    reach(context, number, len, closed)
+    })
 }
 
 /// Step A12 (the rest of B9): this adjacency, if a packet of `len` bytes can be sent to it, and it is in none of these zones.

@@ -210,6 +210,7 @@ fn is_of_group(reason: Reason) -> bool {
             | ImageFull
             | DeepHeaders
             | BucketActivity
+            | TtlExceeded
     )
 }
 

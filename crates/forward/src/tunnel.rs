@@ -3,18 +3,19 @@
 use std::ops::Range;
 
 use raddle_image::{
-    ADJ_FORWARD, ADJ_TUNNEL, ADJACENCY_COUNTERS, Group, LinkEntry, Reason, TUNNEL_MOST, link_flags,
+    ADJ_FORWARD, ADJ_TUNNEL, ADJACENCY_COUNTERS, Group, LinkEntry, Reason, TUNNEL_MOST, Wanted,
+    link_flags, segment_flags,
 };
 use raddle_packet::Family;
 use raddle_srv6::Packet;
 use raddle_srv6::tunnel::{Inside, look_into, put_in};
 
 use crate::arrive::{Mac, family};
-use crate::choose::{Chosen, OPEN, choose, reach_by, reach_tagged};
+use crate::choose::{Chosen, OPEN, member, reach, reach_by, reach_tagged};
 use crate::context::{Context, Sent, Stop, Verdict};
 use crate::parts::Parts;
 use crate::rewrite::{ETHERNET, sent_len};
-use crate::srv6::{arrived, decrease, ether_type, hash_now, write_header};
+use crate::srv6::{arrived, decrease, ether_type, hash_now, refused, write_header};
 use crate::state::State;
 use crate::upon::comes_in_by;
 use crate::{ipv4, ipv6, tags};
@@ -69,10 +70,20 @@ fn outer(
         return Err(Reason::OutLink);
     }
     let hash31 = hash_now(&here, group, packet)?;
-    let chosen = match choose(&here, state, (value, group), hash31, packet.len(), OPEN) {
+    let number = match member(&here, state, (value, group), hash31) {
+        Ok(number) => number,
+        Err(Stop::Reason(reason) | Stop::Own(reason)) => return Err(reason),
+        Err(_) => return Err(Reason::OutLink),
+    };
+    let chosen = match reach(&here, number, packet.len(), OPEN) {
         Ok(chosen) => chosen,
         Err(Stop::Tagged(number)) => reach_tagged(&here, number, packet.len(), OPEN)?,
-        Err(Stop::Reason(reason) | Stop::Own(reason)) => return Err(reason),
+        Err(Stop::Reason(reason) | Stop::Own(reason)) => {
+            if reason == Reason::Unresolved {
+                state.want(Wanted::Adjacency(number));
+            }
+            return Err(reason);
+        }
         Err(Stop::Segment(_) | Stop::Tunnel(_)) => return Err(Reason::OutLink),
     };
     tags::check_room(&chosen, packet.frame_start())?;
@@ -147,7 +158,7 @@ pub(crate) fn come_in(
         ..*context
     };
     let decided = forward_inside(&here, parts.state, buffer, frame..start + len, range.end);
-    if decided.is_err() {
+    if !matches!(decided, Ok(Verdict::Forward { .. })) {
         buffer[kept].copy_from_slice(head);
     }
     decided
@@ -174,7 +185,14 @@ fn forward_inside(
             let packet = arrived(&buffer[range.clone()]).ok_or(Reason::Truncated)?;
             tags::send_tagged(context, buffer, range, packet, number)?
         }
-        Err(Stop::Reason(reason) | Stop::Own(reason)) => return Err(reason),
+        Err(Stop::Reason(reason)) => return refused(context, &buffer[range], reason),
+        Err(Stop::Own(reason)) => return Ok(Verdict::Drop(reason)),
+        // The kernel does not have what is raddle's own, and would send it elsewhere.
+        Err(Stop::Segment(number))
+            if context.memory.segment(number).flags & segment_flags::NO_PUNT != 0 =>
+        {
+            return Ok(Verdict::Drop(Reason::Local));
+        }
         Err(Stop::Segment(_) | Stop::Tunnel(_)) => return Err(Reason::Local),
     };
     let padded = sent_len(end - sent.start, 0);

@@ -21,6 +21,10 @@ const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
 /// Tell the route found, not the path chosen from it.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 
+/// Which metrics are locked, by bits.
+const RTAX_LOCK: u8 = 1;
+const RTAX_MTU: u8 = 2;
+
 /// A packet to ask the kernel about (`RTM_GETROUTE`); unset fields are not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteQuery {
@@ -64,6 +68,9 @@ pub struct RouteAnswer {
     pub nexthop: Option<u32>,
     /// Source address that a local sender would use.
     pub prefsrc: Option<IpAddr>,
+    /// The path MTU that the kernel has learnt of an IPv4 destination and goes by, and whether it is locked: packets may be fragmented
+    /// then, whoever sends them (`rt_fill_info`).
+    pub learnt_mtu: Option<(u32, bool)>,
     /// All of it as a route; with [`RouteQuery::fib_match`] the one of the table.
     pub route: Route,
 }
@@ -81,6 +88,15 @@ impl Socket {
         self.query(&mut request, "tell a route", |message| {
             let view =
                 RouteView::new(message)?.ok_or(Error::NoAnswer("tell a route of this family"))?;
+            let route = view.route()?;
+            let metric = |kind: u8| {
+                let mut metrics = route.metrics.iter();
+                metrics
+                    .find(|metric| metric.0 == kind)
+                    .map(|metric| metric.1)
+            };
+            let learnt_mtu = metric(RTAX_MTU).filter(|_| view.is_learnt);
+            let locks = metric(RTAX_LOCK).unwrap_or(0);
             Ok(RouteAnswer {
                 kind: view.kind,
                 table: view.table,
@@ -88,7 +104,8 @@ impl Socket {
                 gateway: view.hop.gateway,
                 nexthop: view.object,
                 prefsrc: view.prefsrc,
-                route: view.route()?,
+                learnt_mtu: learnt_mtu.map(|mtu| (mtu, locks & 1 << RTAX_MTU != 0)),
+                route,
             })
         })
     }

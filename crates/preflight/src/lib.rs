@@ -14,6 +14,7 @@ mod rules;
 pub mod seed;
 mod settings;
 mod tags;
+mod tunnel_mtu;
 mod veth;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -299,6 +300,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
             settings::judge(scene, options, (&ins, &receivers), &receive),
         );
         add(Topic::Settings, rules::judge(scene, &ins));
+        add(Topic::Settings, tunnel_mtu::judge(scene, &outs));
     }
     Ok(findings)
 }

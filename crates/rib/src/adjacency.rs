@@ -1,8 +1,8 @@
 //! Nexthops resolved to bytes, and kept that way while neighbours and links change.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 
 use crate::attrs::Metrics4;
@@ -53,9 +53,14 @@ struct Hangs {
     vxlan: Option<TunnelKey>,
     /// It leaves by a tunnel: it hangs on addresses, rules, and on what routes say.
     by_tunnel: bool,
+    /// The ends of the tunnel: it hangs on what the kernel has learnt of the way.
+    ends: Option<Ends>,
     /// Where the outer packet is looked up.
     lookup: Option<Lookup>,
 }
+
+/// This end of a tunnel and the other one.
+type Ends = (Ipv4Addr, Ipv4Addr);
 
 /// Says what was counted by a number.
 pub(crate) type Count = Box<dyn Fn(u32) -> Counter + Send + Sync>;
@@ -72,6 +77,8 @@ pub(crate) struct Adjacencies {
     by_vxlan: HashMap<TunnelKey, Vec<u32>>,
     /// Those that leave by tunnels.
     by_tunnel: BTreeSet<u32>,
+    /// The same by the tunnels' ends.
+    by_ends: BTreeMap<Ends, Vec<u32>>,
     /// Views that outer packets are looked up in.
     pub(crate) tables: TableUses,
     /// What routes said that tunnels go by.
@@ -111,6 +118,7 @@ impl Adjacencies {
             by_fdb: HashMap::new(),
             by_vxlan: HashMap::new(),
             by_tunnel: BTreeSet::new(),
+            by_ends: BTreeMap::new(),
             tables: TableUses::default(),
             saw_metrics: Metrics4::default(),
             ledger: Ledger::default(),
@@ -168,6 +176,9 @@ impl Adjacencies {
         if on.by_tunnel {
             self.by_tunnel.insert(number);
         }
+        if let Some(ends) = on.ends {
+            self.by_ends.entry(ends).or_default().push(number);
+        }
         self.tables.want(on.lookup.clone());
     }
 
@@ -181,6 +192,14 @@ impl Adjacencies {
         }
         if on.by_tunnel {
             self.by_tunnel.remove(&number);
+        }
+        if let Some(ends) = on.ends
+            && let Some(list) = self.by_ends.get_mut(&ends)
+        {
+            list.retain(|n| *n != number);
+            if list.is_empty() {
+                self.by_ends.remove(&ends);
+            }
         }
         self.tables.want_no_more(on.lookup.as_ref());
     }
@@ -244,6 +263,17 @@ impl Adjacencies {
     /// The adjacencies that leave by tunnels.
     pub(crate) fn by_tunnels(&self) -> Vec<u32> {
         self.by_tunnel.iter().copied().collect()
+    }
+
+    /// The adjacencies that leave between these ends of tunnels.
+    pub(crate) fn of_ends<'a>(&'a self, ends: &'a HashSet<Ends>) -> impl Iterator<Item = u32> + 'a {
+        let lists = ends.iter().filter_map(|ends| self.by_ends.get(ends));
+        lists.flatten().copied()
+    }
+
+    /// The ends of tunnels that adjacencies leave between, each once and in their order.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Ends> + '_ {
+        self.by_ends.keys().copied()
     }
 
     /// Whether what routes say that tunnels go by is not what it was before.
@@ -504,14 +534,17 @@ fn by_tunnel(
     let hangs = Hangs {
         vxlan: is_vxlan(tunnel).then_some((tunnel.index, mac)),
         by_tunnel: true,
+        ends: state.outer_ends(tunnel, mac),
         lookup: outer.as_ref().and_then(|outer| outer.lookup.clone()),
         ..hangs
     };
     let table = hangs.lookup.as_ref().map(|lookup| tables.of(lookup));
     match (outer, table) {
         (Some(outer), Some(Ok(lower))) => {
+            let mtu = outer.mtu.unwrap_or(adjacency.mtu).min(adjacency.mtu);
             let adjacency = Adjacency {
                 state: ADJ_TUNNEL,
+                mtu,
                 lower,
                 tunnel: outer.tunnel,
                 ..adjacency

@@ -13,7 +13,7 @@ mod route;
 mod settings;
 mod tunnel;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use raddle_text::outside::line_if_any;
@@ -32,7 +32,7 @@ pub use route::{
     RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
 pub use settings::{DeviceSettings, HmacKey, Settings};
-pub use tunnel::{Tunnel, TunnelDf, TunnelFdb, TunnelKind};
+pub use tunnel::{LearntMtu, Tunnel, TunnelDf, TunnelFdb, TunnelKind};
 
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;
@@ -146,6 +146,10 @@ pub enum Event {
     TunnelFdb(TunnelFdb),
     /// An entry is gone: VXLAN, MAC address, and to where.
     TunnelFdbGone(u32, [u8; 6], IpAddr),
+    /// The kernel has learnt how long packets to another end of tunnels may be.
+    LearntMtu(LearntMtu),
+    /// It has learnt nothing, or what it had learnt has expired: this end, and the other one.
+    LearntMtuGone(Ipv4Addr, Ipv4Addr),
     /// A VLAN of a port of a bridge is new or has changed.
     PortVlan(PortVlan),
     /// It is gone: port and VLAN identifier.

@@ -50,5 +50,5 @@ pub use rules::{
     lookup_apart, lookup_for, lookup_of, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};
-pub use tunnels::Outer;
+pub use tunnels::{NoRemote, Outer};
 pub use vlan::{Below, below};

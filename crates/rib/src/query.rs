@@ -1,6 +1,6 @@
 //! Questions about the mirrored state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
@@ -11,8 +11,8 @@ use crate::algo::MpAlgo;
 use crate::attrs::AttrsId;
 use crate::egress::Egress;
 use crate::event::{
-    Address, Bucket, DeviceSettings, Event, FdbEntry, HmacKey, KernelHosts, Link, Neighbour,
-    Nexthop, PortVlan, Route, RouteOp, RouteTarget, Rule, Settings, Sweep, TunnelFdb,
+    Address, Bucket, DeviceSettings, Event, FdbEntry, HmacKey, KernelHosts, LearntMtu, Link,
+    Neighbour, Nexthop, PortVlan, Route, RouteOp, RouteTarget, Rule, Settings, Sweep, TunnelFdb,
 };
 use crate::guards::PuntedByRule;
 use crate::prefix::{Addr, Prefix};
@@ -21,7 +21,7 @@ use crate::rib::Rib;
 use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_all, lookup_for, lookup_of};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
-use crate::tunnels::Outer;
+use crate::tunnels::{NoRemote, Outer};
 use crate::view::{Found, KERNELS, best_spec, find};
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
 use raddle_select::{Brings, HashKey, KeyKind};
@@ -358,6 +358,39 @@ impl Rib {
     /// the kernel's. The adjacencies of engines are made by the same function.
     pub fn outer(&self, tunnel: &Link, mac: [u8; 6]) -> Option<Outer> {
         self.state.outer(tunnel, mac)
+    }
+
+    /// The ends of tunnels, this one and the other one, that packets are put between, each once and in their order; those as well that
+    /// are the kernel's for what it has learnt of the way.
+    pub fn outer_ends(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> + '_ {
+        self.groups.adjacencies.ends()
+    }
+
+    /// The links by which outer packets may leave between these ends, each once; none where their way is not known.
+    pub fn outer_links(&self, src: Ipv4Addr, dst: Ipv4Addr) -> BTreeSet<u32> {
+        let Some(lookup) = self.state.lookup_of_own(src, dst) else {
+            return BTreeSet::new();
+        };
+        let trace = self.trace_by(lookup, dst.into());
+        trace.resolved.hops().iter().map(|hop| hop.index).collect()
+    }
+
+    /// What the kernel has learnt of the way between these ends, as [`Event::LearntMtu`] has told it.
+    pub fn learnt_mtu(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Option<&LearntMtu> {
+        self.state.learnt_mtus.get(&(src, dst))
+    }
+
+    /// The ends of which something was told, in their order.
+    pub fn learnt_ends(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> + '_ {
+        self.state.learnt_mtus.keys().copied()
+    }
+
+    /// To where a VXLAN sends frames to a MAC address, as its FDB says.
+    ///
+    /// # Errors
+    /// Why that is not one IPv4 address.
+    pub fn remote_of(&self, vxlan: u32, mac: [u8; 6]) -> Result<Ipv4Addr, NoRemote> {
+        self.state.remote_of(vxlan, mac)
     }
 
     /// Whether all packets that leave by a link have the same other end, whatever their gateway is: it is a tunnel that has one.

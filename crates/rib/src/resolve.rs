@@ -83,6 +83,17 @@ pub enum Resolved {
     },
 }
 
+impl Resolved {
+    /// All hops, those without a share included; none of what the kernel gets.
+    pub fn hops(&self) -> &[Hop] {
+        match self {
+            Resolved::Kernel(_) => &[],
+            Resolved::One(hop) => std::slice::from_ref(hop),
+            Resolved::Many { hops, .. } | Resolved::Resilient { hops, .. } => hops,
+        }
+    }
+}
+
 /// Resolves what routes of this kind come to, now.
 pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
     match spec {

@@ -447,6 +447,7 @@ impl Rib {
                 adjacencies.extend(self.groups.adjacencies.by_ports(changed));
                 adjacencies.extend(self.groups.adjacencies.of_fdb(&dirty.fdb));
                 adjacencies.extend(self.groups.adjacencies.of_vxlans(&dirty.tunnels));
+                adjacencies.extend(self.groups.adjacencies.of_ends(&dirty.ends));
                 if dirty.links || dirty.rules || metrics_changed {
                     adjacencies.extend(self.groups.adjacencies.by_tunnels());
                 }

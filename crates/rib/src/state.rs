@@ -10,7 +10,7 @@ mod shares;
 mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use raddle_image::MAX_LINKS;
@@ -27,8 +27,8 @@ pub(crate) use tunnels::{TunnelKey, Tunnels};
 use crate::algo::{AlgoRules, MpAlgo};
 use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
-    Address, DeviceSettings, Event, HmacKey, KernelHosts, Link, NUD_NOARP, Neighbour, Nexthop,
-    NexthopKind, RouteTarget, Rule, Settings, Sweep,
+    Address, DeviceSettings, Event, HmacKey, KernelHosts, LearntMtu, Link, NUD_NOARP, Neighbour,
+    Nexthop, NexthopKind, RouteTarget, Rule, Settings, Sweep,
 };
 use crate::resolve::RouteId;
 use crate::rules::Arrival;
@@ -55,6 +55,8 @@ pub(crate) struct Dirty {
     pub(crate) fdb: HashSet<FdbKey>,
     /// Where VXLANs send which MAC addresses.
     pub(crate) tunnels: HashSet<TunnelKey>,
+    /// Ends of tunnels, this one and the other one, of whose way the kernel has learnt something.
+    pub(crate) ends: HashSet<(Ipv4Addr, Ipv4Addr)>,
     /// Destinations that became the kernel's, or are no more.
     pub(crate) kernel_hosts: HashSet<IpAddr>,
     /// Nexthop objects, by id.
@@ -77,6 +79,7 @@ impl Dirty {
             && self.neighbours.is_empty()
             && self.fdb.is_empty()
             && self.tunnels.is_empty()
+            && self.ends.is_empty()
             && self.kernel_hosts.is_empty()
             && self.nexthops.is_empty()
             && !self.direct
@@ -95,6 +98,8 @@ pub(crate) struct State {
     pub(crate) bridges: Bridges,
     pub(crate) tunnels: Tunnels,
     pub(crate) tunnels_here: TunnelsHere,
+    /// By both ends.
+    pub(crate) learnt_mtus: BTreeMap<(Ipv4Addr, Ipv4Addr), LearntMtu>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
     /// The kernel's own key, where it has been read; it counts while no seed is set.
@@ -229,6 +234,17 @@ impl State {
             Event::TunnelFdbGone(index, mac, dst) => {
                 if self.tunnels.remove((index, mac), dst) {
                     self.dirty.tunnels.insert((index, mac));
+                }
+            }
+            Event::LearntMtu(learnt) => {
+                let ends = (learnt.src, learnt.dst);
+                if self.learnt_mtus.insert(ends, learnt) != Some(learnt) {
+                    self.dirty.ends.insert(ends);
+                }
+            }
+            Event::LearntMtuGone(src, dst) => {
+                if self.learnt_mtus.remove(&(src, dst)).is_some() {
+                    self.dirty.ends.insert((src, dst));
                 }
             }
             Event::PortVlan(vlan) => {

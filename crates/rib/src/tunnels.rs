@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::adjacency::Ports;
 use crate::egress::is_bridge;
-use crate::event::{Link, Tunnel, TunnelDf, TunnelKind};
+use crate::event::{LearntMtu, Link, Tunnel, TunnelDf, TunnelKind};
 use crate::prefix::Prefix;
 use crate::rules::{Arrival, Asked, Lookup, TABLE_LOCAL, lookup_all, vrf_of};
 use crate::segments::salt;
@@ -23,6 +23,20 @@ pub struct Outer {
     pub tunnel: image::Tunnel,
     /// Where the outer packet is looked up; none where only the kernel knows.
     pub lookup: Option<Lookup>,
+    /// How long packets may be that are put into it, from their IP header on, by what the kernel has learnt of the way to the other end; none
+    /// where that is nothing.
+    pub mtu: Option<u32>,
+}
+
+/// Why frames of a VXLAN to a MAC address do not go to exactly one IPv4 address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRemote {
+    /// Its FDB has no entry for that, and none for all others: the kernel drops them.
+    NoEntry,
+    /// It has several for all others, or the MAC address is a group's.
+    Several,
+    /// The entry leads to an IPv6 address, by a nexthop object, or with another port, VNI or link than the VXLAN's.
+    Elsewhere,
 }
 
 /// Stands for all MAC addresses that a VXLAN has no entry of its own for.
@@ -83,14 +97,15 @@ impl State {
     /// 4. `sit` with `pmtudisc` has outer packets fragmented where they have no room for the least MTU of IPv6: there is room on all
     ///    links, and no route says otherwise.
     /// 5. Outer packets that are not to be fragmented are so all the same where a route has a locked MTU (`iptunnel_xmit`): none has.
+    /// 6. The kernel may have learnt that the way to the other end takes less than the links ([`LearntMtu`]). Rules 4 and 5 go for that as for
+    ///    what routes say, and what would be longer with its headers is the kernel's: it fragments or answers (`tnl_update_pmtu`), or at
+    ///    least learns for whom that is (`skb_tunnel_check_pmtu`).
     pub(crate) fn outer(&self, link: &Link, mac: [u8; 6]) -> Option<Outer> {
         let plain = |tunnel: &Tunnel| !tunnel.is_special && self.is_bound_to_none(*tunnel);
         let tunnel = link.tunnel.filter(plain)?;
-        let src = tunnel.local.filter(|src| self.has_address(*src))?;
-        let dst = match tunnel.kind {
-            TunnelKind::Vxlan { .. } => self.remote_of(link.index, mac)?,
-            _ => tunnel.remote?,
-        };
+        let (src, dst) = self.outer_ends(link, mac)?;
+        let src = Some(src).filter(|src| self.has_address(*src))?;
+        let learnt = self.learnt_mtus.get(&(src, dst));
         let nowhere = dst.is_multicast() || dst.is_broadcast() || dst.octets()[0] == 0;
         let mut out = image::Tunnel {
             src: src.octets(),
@@ -101,9 +116,11 @@ impl State {
             ..image::Tunnel::default()
         };
         let metrics = self.attrs.metrics4();
-        if metrics.locked_mtu && tunnel.df != TunnelDf::Unset {
+        let is_locked = metrics.locked_mtu || learnt.is_some_and(|learnt| learnt.is_locked);
+        if is_locked && tunnel.df != TunnelDf::Unset {
             return None;
         }
+        let takes_little = learnt.is_some_and(|learnt| learnt.mtu < IPV6_IN_IPV4);
         let tos_inner = match tunnel.kind {
             // `ip_tunnel_xmit` looks at this bit only.
             TunnelKind::Ipip | TunnelKind::Gre { .. } => tunnel.tos & 1 != 0,
@@ -120,7 +137,11 @@ impl State {
         };
         out.flags |= carries(tunnel.kind);
         match tunnel.kind {
-            TunnelKind::Sit if tunnel.df == TunnelDf::Set && self.has_little_room() => return None,
+            TunnelKind::Sit
+                if tunnel.df == TunnelDf::Set && (takes_little || self.has_little_room()) =>
+            {
+                return None;
+            }
             TunnelKind::Ipip | TunnelKind::Sit => out.kind = kind::IP,
             TunnelKind::Gre { okey, .. } => {
                 out.kind = kind::GRE;
@@ -161,10 +182,22 @@ impl State {
         if out.ttl == 0 {
             out.flags |= flag::TTL_INNER;
         }
+        let takes = |learnt: &LearntMtu| learnt.mtu.saturating_sub(out.len() as u32);
         (!nowhere).then(|| Outer {
+            mtu: learnt.map(takes),
             tunnel: out,
             lookup: self.lookup_of_own(src, dst),
         })
+    }
+
+    /// This end of a tunnel and the other one, of a VXLAN that of frames to a MAC address; none where either is not one address.
+    pub(crate) fn outer_ends(&self, link: &Link, mac: [u8; 6]) -> Option<(Ipv4Addr, Ipv4Addr)> {
+        let tunnel = link.tunnel?;
+        let dst = match tunnel.kind {
+            TunnelKind::Vxlan { .. } => self.remote_of(link.index, mac).ok()?,
+            _ => tunnel.remote?,
+        };
+        Some((tunnel.local?, dst))
     }
 
     /// Whether any link has an MTU at which the least MTU of IPv6 does not fit into an outer packet, or any route may have one.
@@ -180,15 +213,23 @@ impl State {
         addresses.any(|known| known.local == IpAddr::V4(address))
     }
 
-    /// To where a VXLAN sends frames to a MAC address (`vxlan_xmit`); none where that is not exactly one IPv4 address.
-    fn remote_of(&self, vxlan: u32, mac: [u8; 6]) -> Option<Ipv4Addr> {
-        // Of these there may be several, which are not told from none.
-        let is_group = mac[0] & 1 != 0;
-        let own = self.tunnels.remote(vxlan, mac);
-        let entry = own.or_else(|| self.tunnels.remote(vxlan, ALL_OTHERS))?;
-        match entry.dst {
-            IpAddr::V4(dst) if !is_group && !entry.is_special => Some(dst),
-            _ => None,
+    /// To where a VXLAN sends frames to a MAC address (`vxlan_xmit`).
+    pub(crate) fn remote_of(&self, vxlan: u32, mac: [u8; 6]) -> Result<Ipv4Addr, NoRemote> {
+        if mac[0] & 1 != 0 {
+            return Err(NoRemote::Several);
+        }
+        let own = self.tunnels.remotes(vxlan, mac);
+        let all = match own {
+            [] => self.tunnels.remotes(vxlan, ALL_OTHERS),
+            own => own,
+        };
+        match all {
+            [] => Err(NoRemote::NoEntry),
+            [entry] => match entry.dst {
+                IpAddr::V4(dst) if !entry.is_special => Ok(dst),
+                _ => Err(NoRemote::Elsewhere),
+            },
+            _ => Err(NoRemote::Several),
         }
     }
 
@@ -205,7 +246,7 @@ impl State {
 
     /// Where rules have packets of this machine looked up, as tunnels send them: they come in by the loopback device, have no mark
     /// and no output link (`ip_route_output_key`). None where that hangs on what the packets show beside their addresses.
-    fn lookup_of_own(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Option<Lookup> {
+    pub(crate) fn lookup_of_own(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Option<Lookup> {
         let loopback = self.links.get(&LOOPBACK);
         let name = loopback.map_or("lo", |link| &link.name);
         let others: &[String] = loopback.map_or(&[], |link| &link.altnames);

@@ -14,9 +14,9 @@ use raddle_image::{
     tunnel_kind as kind,
 };
 use raddle_rib::event::{
-    Address, Bridge, BridgePort, DeviceSettings, Event, FdbEntry, Link, Neighbour, Nexthop,
-    NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Tunnel,
-    TunnelDf, TunnelFdb, TunnelKind, Vlan,
+    Address, Bridge, BridgePort, DeviceSettings, Event, FdbEntry, LearntMtu, Link, Neighbour,
+    Nexthop, NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings,
+    Tunnel, TunnelDf, TunnelFdb, TunnelKind, Vlan,
 };
 use raddle_rib::{Ports, Rib};
 
@@ -640,6 +640,62 @@ fn what_tunnels_hang_on_comes_and_goes() {
     );
 }
 
+fn told(dst: Ipv4Addr, mtu: u32, is_locked: bool) -> Event {
+    Event::LearntMtu(LearntMtu {
+        src: HERE,
+        dst,
+        mtu,
+        is_locked,
+    })
+}
+
+/// What is longer with its headers than what the kernel has learnt of the way is the kernel's.
+#[test]
+fn path_mtus_that_the_kernel_has_learnt_are_kept_to() {
+    let mut rib = started();
+    let all = ["10.3.1.1", "fd04::1", "10.5.1.1", "10.6.1.1", "10.8.1.1"];
+    let mtus = |rib: &Rib| all.map(|dst| put(rib, dst).is_ok().then(|| adjacency(rib, dst).mtu));
+    let whole = [1476, 1476, 1476, 1450, 1450].map(Some);
+    assert_eq!(mtus(&rib), whole);
+    let ends: Vec<_> = rib.outer_ends().collect();
+    assert_eq!(ends, [(HERE, THERE), (HERE, ELSEWHERE)]);
+    assert_eq!(rib.outer_links(HERE, THERE), [WIRE].into());
+    assert!(rib.outer_links(HERE, HERE).len() <= 1);
+    // Headers of 20, 28 and 50 bytes; of this end only.
+    change(&mut rib, told(THERE, 1400, false));
+    let some = [Some(1380), Some(1476), Some(1372), Some(1350), Some(1450)];
+    assert_eq!(mtus(&rib), some);
+    assert_eq!(
+        rib.learnt_mtu(HERE, THERE).map(|learnt| learnt.mtu),
+        Some(1400)
+    );
+    change(&mut rib, told(THERE, 9000, false));
+    assert_eq!(mtus(&rib), whole, "links take less");
+    change(&mut rib, told(ELSEWHERE, 1300, false));
+    let some = [Some(1476), Some(1280), Some(1476), Some(1450), Some(1250)];
+    assert_eq!(mtus(&rib), some);
+    // `sit` has outer packets fragmented below that, even short ones.
+    change(&mut rib, told(ELSEWHERE, 1299, false));
+    let some = [Some(1476), None, Some(1476), Some(1450), Some(1249)];
+    assert_eq!(mtus(&rib), some);
+    // Outer packets that are not to be fragmented are so all the same; VXLAN's may be.
+    change(&mut rib, told(THERE, 552, true));
+    assert_eq!(mtus(&rib), [None, None, None, Some(502), Some(1249)]);
+    assert_eq!(put(&rib, "10.3.1.1"), OUT_LINK);
+    // They are asked about nevertheless.
+    assert_eq!(rib.outer_ends().count(), 2);
+    change(&mut rib, Event::LearntMtuGone(HERE, THERE));
+    change(&mut rib, Event::LearntMtuGone(HERE, ELSEWHERE));
+    assert_eq!(mtus(&rib), whole);
+    assert_eq!(rib.learnt_ends().count(), 0);
+    change(&mut rib, Event::LearntMtuGone(HERE, THERE));
+    assert!(!rib.is_dirty());
+    for index in [IPIP, GRE, VXLAN] {
+        change(&mut rib, Event::LinkGone(index));
+    }
+    assert_eq!(rib.outer_ends().collect::<Vec<_>>(), [(HERE, ELSEWHERE)]);
+}
+
 /// Tunnels among several nexthops: none waits for a neighbour, and none is passed over for one.
 #[test]
 fn tunnels_are_members_of_groups() {
@@ -1093,6 +1149,10 @@ fn change_of() -> impl Strategy<Value = Change> {
         false => learnt(ROUTER, PORT, false),
     });
     let gone = (IPIP..=BRIDGE).prop_map(Event::LinkGone);
+    let mtu = (address(), 0..3_u32, any::<bool>()).prop_map(|(dst, which, locked)| match which {
+        0 => Event::LearntMtuGone(HERE, dst),
+        which => told(dst, 1200 + 100 * which, locked),
+    });
     let told = prop_oneof![
         6 => tunnel(),
         4 => fdb_entry,
@@ -1101,6 +1161,7 @@ fn change_of() -> impl Strategy<Value = Change> {
         1 => odd_route,
         1 => moved,
         1 => gone,
+        3 => mtu,
     ];
     let without = prop_oneof![Just(0_u32), IPIP..=BRIDGE];
     let some = without.prop_map(|index| {

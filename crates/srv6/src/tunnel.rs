@@ -13,7 +13,8 @@
 //!    TTL stays, and it may leave by the link that it came in by. The group chooses by rule S9.6 of [`crate`], for the same reason: the
 //!    kernel keeps a route of the tunnel for each core (but where the TOS is inherited, and of VXLAN where there is one; it then looks up each
 //!    packet, and prefers ways whose links have the outer source, from Linux 6.16 on). A group that is the kernel's, a segment, another tunnel: `out-link`. Other reasons
-//!    are those of any packet.
+//!    are those of any packet. The kernel sends by one of several ways, so a neighbour that is not resolved is named to the daemon: nobody
+//!    else may ask for it.
 //!
 //! **T5 to T7, in**: for an IPv4 packet that has passed A1 to A9, and is routed to a segment of kind
 //! [`TUNNEL_END`](raddle_image::segment_kind::TUNNEL_END). All failures are `local`: it is an address of this machine, and the kernel sees to it.
@@ -22,7 +23,7 @@
 //!    not 0 is right.
 //! 2. (T6) A tunnel ends there: [`raddle_image::TunnelEnd`], by the other end and key, or port and VNI. It carries the family inside.
 //! 3. (T7) What is inside comes in by the tunnel's link as any packet or frame does, by steps P4 and on; behind it are no segments and no
-//!    tunnels.
+//!    tunnels. What does not leave and is routed to raddle's own is dropped: the kernel has no such route.
 //!
 //! What is not forwarded is as it came.
 

@@ -93,6 +93,16 @@ inline_always __u64 adjacency_word(__u32 number)
 	return *(volatile const __u64 *)ELEMENT(adjacencies, const struct adjacency, index);
 }
 
+/* Whether the kernel does not have a segment. */
+inline_always int segment_never_punts(__u32 number)
+{
+	__u64 index = INDEX(number);
+
+	if (index >= segments_len)
+		return 0;
+	return ELEMENT(segments, const struct segment, index)->flags & SEGMENT_NO_PUNT;
+}
+
 /* Whether a frame of this length, as it stands, lies in several buffers and must not: see config_flags. */
 inline_always int is_split(const void *data, const void *data_end, __u32 len)
 {

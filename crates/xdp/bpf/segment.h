@@ -12,16 +12,6 @@
 #include "packet.h"
 #include "srv6_fast.h"
 
-/* Whether the kernel does not have it. */
-inline_always int segment_never_punts(__u32 number)
-{
-	__u64 index = INDEX(number);
-
-	if (index >= segments_len)
-		return 0;
-	return ELEMENT(segments, const struct segment, index)->flags & SEGMENT_NO_PUNT;
-}
-
 #ifdef SEGMENTS
 /* Goes on in the program for segments with a packet that came in by link `in` of `here`; `tags` are what was taken off it. */
 inline_always void to_segment(struct packet *p, struct scratch *here)

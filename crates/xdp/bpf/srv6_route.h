@@ -79,13 +79,13 @@ inline_always int is_unresolved(int reason)
 
 /*
  * Has the daemon ask for the neighbour that a packet lacks, if nobody else will: the kernel gets none of what is
- * raddle's own. Whoever waits at the same place already is not driven out, so that a flood costs a load.
+ * raddle's own, and sends what was put into a tunnel by a way of its own. Whoever waits at the same place already is not driven out, so that a flood costs a load.
  */
 inline_always void want_neighbour(struct scratch *here, __u32 group, __u64 high, __u64 low, __u32 kind)
 {
 	struct wanted *wanted = &here->wanted[(low ^ low >> 32 ^ low >> 8) & (WANTED - 1)];
 
-	if (!here->srv6.own || READ_ONCE(wanted->group))
+	if ((!here->srv6.own && here->srv6.way != WAY_OUT) || READ_ONCE(wanted->group))
 		return;
 	wanted->high = high;
 	wanted->low = low;
@@ -139,17 +139,19 @@ static __noinline int leave_tagged(struct xdp_md *ctx, struct srv6_ctx *w, const
  * The same for a packet that was put into a tunnel, or taken out of one: by whatever link. The first is this machine's own: it keeps its TTL, and
  * may leave by the link that it came in by.
  */
-static __noinline int leave_by_tunnel(struct xdp_md *ctx, struct srv6_ctx *w, __u32 number)
+static __noinline int leave_by_tunnel(struct xdp_md *ctx, struct scratch *here, __u32 number)
 {
 	__u32 at, end, cut, way, family, out, tags;
 	const struct link_entry *link = NULL;
 	const struct adjacency *adj;
 	__u64 word0, index = INDEX(number), inside;
+	struct srv6_ctx *w;
 	__u32 *ip;
 	int reason;
 
-	if (!w)
+	if (!here)
 		return REASON_OUT_LINK;
+	w = &here->srv6;
 	way = READ_ONCE(w->way);
 	family = READ_ONCE(w->packet.ether_type);
 	at = READ_ONCE(w->packet.at);
@@ -167,9 +169,14 @@ static __noinline int leave_by_tunnel(struct xdp_md *ctx, struct srv6_ctx *w, __
 		out = adj->lower;
 		break;
 	case ADJ_SEGMENT:
+		if (way == WAY_IN && segment_never_punts(word0))
+			return DROP | REASON_LOCAL;
+		/* fallthrough */
 	case ADJ_TUNNEL:
 		return way == WAY_OUT ? REASON_OUT_LINK : REASON_LOCAL;
 	default:
+		if (way == WAY_OUT && is_unresolved(adjacency_reason(word0)))
+			want_neighbour(here, 1, 0, number, WANTED_ADJACENCY);
 		return adjacency_reason(word0);
 	}
 	if (way == WAY_IN) {
@@ -457,8 +464,11 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
-	if (READ_ONCE(w->way))
-		return chosen < 0 ? -chosen : leave_by_tunnel(ctx, w, READ_ONCE(w->verdict));
+	if (chosen >= 0 && READ_ONCE(w->way))
+		return leave_by_tunnel(ctx, here, READ_ONCE(w->verdict));
+	/* The kernel sees to what this machine sends, as always. */
+	if (READ_ONCE(w->way) == WAY_OUT)
+		return -chosen;
 	if (chosen < 0)
 		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | no_punt_drop(READ_ONCE(q->group));
 	at = READ_ONCE(w->packet.at);

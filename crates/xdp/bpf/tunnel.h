@@ -300,7 +300,7 @@ inline_always int route_outer(struct xdp_md *ctx, struct scratch *here, const st
 	__u64 group = group_word(value);
 
 	if ((__u8)group == GROUP_SINGLE)
-		return leave_by_tunnel(ctx, &here->srv6, group >> 32);
+		return leave_by_tunnel(ctx, here, group >> 32);
 	return is_many(group) ? to_choice(here, group, value) : REASON_OUT_LINK;
 }
 

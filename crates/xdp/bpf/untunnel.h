@@ -216,18 +216,20 @@ inline_always int is_routed(struct flow_query *q, __u32 value, __u32 ttl)
 	return 0;
 }
 
-/* A9 to A11, B7 and B9: what the route leads to. Behind a tunnel are no segments, and all is the kernel's that does not leave. */
+/* A9 to A11, B7 and B9: what the route leads to. Behind a tunnel are no segments; what does not leave is the kernel's, but for raddle's own. */
 inline_always int lead_on(struct xdp_md *ctx, struct scratch *here)
 {
 	__u32 value = READ_ONCE(here->query.value), ttl = READ_ONCE(here->query.ttl);
 	__u64 group = READ_ONCE(here->srv6.packet.ether_type) == ETH_P_IPV6 ? group_word6(value) : group_word(value);
 
+	if ((__u8)group == GROUP_SEGMENT)
+		return REASON_LOCAL | (segment_never_punts(group >> 32) ? DROP : 0);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
-		return (__u8)group == GROUP_SEGMENT ? REASON_LOCAL : reason_of(group_reason(group));
+		return group_reason(group);
 	if (ttl <= 1)
-		return REASON_TTL_EXCEEDED;
+		return REASON_TTL_EXCEEDED | no_punt_drop(group);
 	if ((__u8)group == GROUP_SINGLE)
-		return leave_by_tunnel(ctx, &here->srv6, group >> 32);
+		return leave_by_tunnel(ctx, here, group >> 32);
 	return to_choice(here, group, value);
 }
 

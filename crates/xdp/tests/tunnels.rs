@@ -1,16 +1,19 @@
 //! Tunnels in the program: packets made by hand, in and out, byte by byte.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::sync::atomic::Ordering;
+
 use raddle_image::{
-    ADJ_SEGMENT, ADJ_TUNNEL, Adjacency, Group, Reason, Segment, Step, TUNNEL_END, TUNNEL_KEYED,
-    Tunnel, TunnelEnd, Upon, link_flags, segment_kind, tunnel_flags, tunnel_kind,
+    ADJ_SEGMENT, ADJ_TUNNEL, Adjacency, GROUP_NO_PUNT, Group, Reason, Segment, Step, TUNNEL_END,
+    TUNNEL_KEYED, Tunnel, TunnelEnd, Upon, Wanted, link_flags, segment_flags, segment_kind,
+    tunnel_flags, tunnel_kind,
 };
 use raddle_packet::Family;
 use raddle_select::{HashKey, skb_hash};
 use raddle_xdp::Verdict;
 use raddle_xdp_testing::bench::{Bench, DST_MAC, SINGLE, SRC_MAC};
 use raddle_xdp_testing::frames::{FROM_MAC, IN_MAC, checksum, udp4};
-use raddle_xdp_testing::image::{adjacency, link, roomy, threshold};
+use raddle_xdp_testing::image::{adjacency, config, link, roomy, threshold};
 use raddle_xdp_testing::net::in_namespace;
 use raddle_xdp_testing::packets::{addr, inner4, inner6};
 use raddle_xdp_testing::tables::{Tables4, write6};
@@ -579,5 +582,85 @@ fn frames_come_in() {
         assert_eq!(bench.engine.counters().link(SLOT + 2).packets, 1);
         let other = vxlan(50000, [0; 2], (DST_MAC, DST_MAC), 0x0800, &four);
         bench.kernel(&from_there(17, &other), Reason::OtherMac);
+    });
+}
+
+/// The kernel sends by one of the ways, and asks for no neighbour of the others.
+#[test]
+fn neighbours_of_ways_below_are_named() {
+    in_namespace("out-wanted", || {
+        let bench = set_up();
+        let (memory, places) = (&bench.memory, bench.engine.wanted().unwrap());
+        memory.store_adjacency(TUNNEL, &tunnel(tunnel_kind::GRE, 0));
+        let failed = Adjacency {
+            reason: Reason::Unresolved as u8,
+            ..Adjacency::default()
+        };
+        memory.store_adjacency(1, &failed);
+        threshold(memory, OUTER, 0, &[(0, 1), (1, 1)]);
+        let mut punted = 0;
+        for sport in 1000..1100 {
+            let frame = udp4([10, 0, 0, 1], [10, 6, 0, 1], (sport, 53), 20);
+            let (verdict, after) = bench.run(&frame);
+            if let Verdict::Kernel(reason) = verdict {
+                assert_eq!((reason, &after), (Reason::Unresolved, &frame));
+                punted += 1;
+                assert_eq!(places.take(9), [Wanted::Adjacency(1)]);
+            }
+            assert_eq!(places.take(9), []);
+        }
+        assert!((30..=70).contains(&punted), "{punted}");
+        memory.store_group(OUTER, Group::Single(1));
+        let frame = udp4([10, 0, 0, 1], [10, 6, 0, 1], (1, 53), 20);
+        bench.kernel(&frame, Reason::Unresolved);
+        assert_eq!(places.take(9), [Wanted::Adjacency(1)]);
+    });
+}
+
+/// What comes out of a tunnel and is routed to raddle's own: the kernel would send it elsewhere.
+#[test]
+fn raddles_own_is_dropped_behind_a_tunnel() {
+    in_namespace("in-own", || {
+        let bench = set_up();
+        let memory = &bench.memory;
+        ends(&bench, &mut [end(tunnel_kind::IP, THERE, 0, GRE)]);
+        let of = |ttl| from_there(4, &inner4([10, 0, 0, 1], [10, 9, 9, 9], ttl, &[0xa5; 40]));
+        let segment = |flags| Segment {
+            kind: segment_kind::END_DT46,
+            flags,
+            ..Segment::default()
+        };
+        let to_segment = Adjacency {
+            index: 1,
+            state: ADJ_SEGMENT,
+            ..Adjacency::default()
+        };
+        memory.store_adjacency(3, &to_segment);
+        for group in [Group::Segment(1), Group::Single(3)] {
+            memory.store_group(LOCAL, group);
+            memory.store_segment(1, &segment(0));
+            bench.kernel(&of(64), Reason::Local);
+            memory.store_segment(1, &segment(segment_flags::NO_PUNT));
+            bench.drops(&of(64), Reason::Local);
+        }
+        let own = |group| {
+            memory.store_group(LOCAL, group);
+            let word = &memory.groups.words()[LOCAL as usize];
+            word.fetch_or(GROUP_NO_PUNT, Ordering::Relaxed);
+        };
+        for reason in [Reason::NoRoute, Reason::Unresolved, Reason::ImageFull] {
+            memory.store_group(LOCAL, Group::Kernel(reason));
+            bench.kernel(&of(64), reason);
+            own(Group::Kernel(reason));
+            bench.drops(&of(64), reason);
+        }
+        own(Group::Single(0));
+        bench.forward(&of(64), 0);
+        bench.drops(&of(1), Reason::TtlExceeded);
+        threshold(memory, LOCAL, 0, &[(0, 1), (0, 1)]);
+        own(memory.group(LOCAL));
+        bench.forward(&of(64), 0);
+        memory.store_config(&config(0, 1, 1));
+        bench.drops(&of(64), Reason::SeedUnknown);
     });
 }

@@ -23,6 +23,7 @@ use crate::kept::{self, now};
 use crate::lag::Lag;
 use crate::links::{self, Plan, plan};
 use crate::losses::Losses;
+use crate::path_mtus::PathMtus;
 use crate::priority::Standing;
 use crate::report;
 use crate::rx_hash::Decisions;
@@ -316,6 +317,7 @@ impl Daemon {
             shaped: ready.shaped,
             punted: Vec::new(),
             expiry: Expiry::default(),
+            path_mtus: PathMtus::default(),
             dirty_since: None,
             published: Instant::now(),
             veths: crate::veths::Watch::default(),

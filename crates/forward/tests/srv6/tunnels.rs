@@ -3,11 +3,12 @@
 use raddle_forward::Verdict;
 use raddle_image::{
     ADJ_TAGGED, ADJ_TUNNEL, Adjacency, Group, LinkEntry, Reason, Segment, Step, TUNNEL_KEYED,
-    Tunnel, TunnelEnd, Upon, link_flags, segment_kind, tunnel_flags as flags, tunnel_kind as kind,
+    Tunnel, TunnelEnd, Upon, Wanted, link_flags, segment_flags, segment_kind,
+    tunnel_flags as flags, tunnel_kind as kind,
 };
 
 use crate::packets::{frame, ip4, ip6, older, set_checksum, udp};
-use crate::router::{INGRESS, OUT, Router};
+use crate::router::{INGRESS, OUT, Router, plain};
 
 const HERE: &str = "203.0.113.1";
 const THERE: &str = "203.0.113.2";
@@ -428,4 +429,75 @@ fn what_is_put_in_comes_out() {
             assert_eq!(far.forwards(&frame(&between), 2), older(older(packet)));
         }
     }
+}
+
+/// The kernel sends by one of the ways, and asks for no neighbour of the others.
+#[test]
+fn neighbours_of_ways_below_are_named() {
+    let mut router = router(tunnel(kind::GRE, BOTH));
+    let failed = Adjacency {
+        reason: Reason::Unresolved as u8,
+        ..Adjacency::default()
+    };
+    router.memory.store_adjacency(30, &failed);
+    let ways = router.spread(&[0, 30]);
+    router.route4(0, "203.0.113.0/24", ways);
+    let of = |sport| frame(&ip4("192.0.2.1", "198.51.100.2", 17, &udp(sport)));
+    let mut punted = 0;
+    for sport in 0..100 {
+        match router.pass(&of(sport)).0 {
+            Verdict::Kernel(reason) => {
+                assert_eq!(reason, Reason::Unresolved);
+                punted += 1;
+                assert_eq!(router.engine.take_wanted(), [Wanted::Adjacency(30)]);
+            }
+            verdict => {
+                assert!(matches!(verdict, Verdict::Forward { adjacency: 0, .. }));
+                assert_eq!(router.engine.take_wanted(), []);
+            }
+        }
+    }
+    assert!((30..=70).contains(&punted), "{punted}");
+}
+
+/// What comes out of a tunnel and is routed to raddle's own: the kernel would send it elsewhere.
+#[test]
+fn raddles_own_is_dropped_behind_a_tunnel() {
+    let mut router = end(&mut [end_of(kind::IP, 0)], TUNNEL, TUNNEL);
+    let to = |dst: &str, ttl: u8| {
+        let mut packet = ip4("192.0.2.1", dst, 17, &udp(9));
+        packet[8] = ttl;
+        set_checksum(&mut packet);
+        frame(&outer(4, (0, 9, false), &packet))
+    };
+    let inside6 = frame(&outer(41, (0, 9, false), &six()));
+    let own = Segment {
+        flags: segment_flags::NO_PUNT,
+        ..plain(segment_kind::END_DT46)
+    };
+    router.sid("198.51.100.128/25", plain(segment_kind::END_DT46));
+    router.punts(&to("198.51.100.200", 64), Reason::Local);
+    router.sid("198.51.100.192/26", own);
+    router.drops(&to("198.51.100.200", 64), Reason::Local);
+    router.sid("2001:db8:2::/48", own);
+    router.drops(&inside6, Reason::Local);
+    for reason in [Reason::NoRoute, Reason::Unresolved, Reason::ImageFull] {
+        let group = router.group(Group::Kernel(reason));
+        router.route4(0, "198.51.100.64/26", group);
+        router.punts(&to("198.51.100.70", 64), reason);
+        let group = router.owned(group);
+        router.route4(0, "198.51.100.64/26", group);
+        router.drops(&to("198.51.100.70", 64), reason);
+    }
+    let ways = router.spread(&[2, 2]);
+    let ways = router.owned(ways);
+    router.route4(0, "198.51.100.64/26", ways);
+    assert!(matches!(
+        router.pass(&to("198.51.100.70", 64)).0,
+        Verdict::Forward { .. }
+    ));
+    router.drops(&to("198.51.100.70", 1), Reason::TtlExceeded);
+    router.set_config(0, 1);
+    router.drops(&to("198.51.100.70", 64), Reason::SeedUnknown);
+    assert_eq!(router.engine.counters().dropped(Reason::Local).packets, 2);
 }

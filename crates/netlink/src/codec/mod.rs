@@ -174,6 +174,9 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::Settings(_) => Err(EncodeError::NoMessage("settings")),
         Event::HmacKeys(_) => Err(EncodeError::NoMessage("HMAC keys")),
         Event::KernelHosts(_) => Err(EncodeError::NoMessage("hosts of the kernel's")),
+        Event::LearntMtu(_) | Event::LearntMtuGone(..) => {
+            Err(EncodeError::NoMessage("path MTUs that were learnt"))
+        }
         Event::SweepBegin(_) | Event::SweepEnd(_) => Err(EncodeError::NoMessage("sweep")),
         Event::Clock(_) => Err(EncodeError::NoMessage("clock")),
         Event::Fpm(_) => Err(EncodeError::NoMessage("FPM")),

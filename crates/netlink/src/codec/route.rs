@@ -60,6 +60,8 @@ pub(crate) struct RouteView<'a> {
     pub metrics: &'a [u8],
     /// For how many hundredths of a second an IPv6 route lasts yet, less than 0 where its time is over; 0 for ever.
     pub expires: i32,
+    /// Of IPv4: whether it is an entry of a cache that expires, as path MTUs do that were learnt.
+    pub is_learnt: bool,
     pub mp_algo: Option<MpAlgo>,
     pub multipath: Option<&'a [u8]>,
     pub hop: HopView<'a>,
@@ -125,6 +127,7 @@ impl<'a> RouteView<'a> {
             object: None,
             metrics: &[],
             expires: 0,
+            is_learnt: false,
             mp_algo: None,
             multipath: None,
             hop: HopView::default(),
@@ -145,10 +148,14 @@ impl<'a> RouteView<'a> {
             RTA_PREFSRC => self.prefsrc = Some(a.ip("RTA_PREFSRC")?),
             RTA_METRICS => self.metrics = a.payload,
             RTA_MULTIPATH => self.multipath = Some(a.payload),
-            // `rta_expires` in `struct rta_cacheinfo`. Of IPv4, only entries of caches have it.
-            RTA_CACHEINFO if self.family == INET6 => {
+            // `rta_expires` in `struct rta_cacheinfo`.
+            RTA_CACHEINFO => {
                 let known = a.payload.first_chunk::<12>();
-                self.expires = known.map_or(0, |info| read_u32(info, 8).cast_signed());
+                let expires = known.map_or(0, |info| read_u32(info, 8).cast_signed());
+                match self.family {
+                    INET6 => self.expires = expires,
+                    _ => self.is_learnt = expires != 0,
+                }
             }
             RTA_MP_ALGO => self.mp_algo = Some(mp_algo(a)?),
             RTA_TABLE => self.table = a.u32("RTA_TABLE")?,

@@ -73,6 +73,8 @@ impl Kind {
             | Event::Settings(_)
             | Event::HmacKeys(_)
             | Event::KernelHosts(_)
+            | Event::LearntMtu(_)
+            | Event::LearntMtuGone(..)
             | Event::SweepBegin(_)
             | Event::SweepEnd(_)
             | Event::Fpm(_) => {

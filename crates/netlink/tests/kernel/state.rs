@@ -53,6 +53,9 @@ impl State {
             Event::HmacKeys(keys) => self.keys = keys,
             Event::KernelHosts(hosts) => self.hosts = hosts,
             Event::Clock(_) => {}
+            Event::LearntMtu(_) | Event::LearntMtuGone(..) => {
+                unreachable!("nobody asks the kernel for path MTUs here")
+            }
             Event::Fpm(told) => unreachable!("the kernel does not tell {told:?}"),
             Event::Address(a) => {
                 self.addresses

@@ -89,3 +89,17 @@ pub struct TunnelFdb {
     #[serde(default)]
     pub is_special: bool,
 }
+
+/// What the kernel has learnt of the way from an end of tunnels to another one: an exception of its routes, made by an ICMP error
+/// (`update_or_create_fnhe`, of which nothing is announced). It counts for whatever this machine sends there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LearntMtu {
+    /// This end.
+    pub src: Ipv4Addr,
+    /// The other end.
+    pub dst: Ipv4Addr,
+    /// The longest packet that the way takes, from the outer IP header on; of several ways, that of the one which takes least.
+    pub mtu: u32,
+    /// The way takes less than the kernel believes (`min_pmtu`): it lets all packets be fragmented.
+    pub is_locked: bool,
+}

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use raddle_image::{
     ADJ_FORWARD, ADJ_SEGMENT, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, Capacity, Config, FILTERED_APART,
-    Group, Memory, RANGES, Range4, Range6, Ranges, Reason, Segment, Selector, Step, TUNNEL_END,
-    TUNNEL_KEYED, Tunnel, TunnelEnd, Upon, Vlan, link_flags, segment_flags, segment_kind,
-    segment_value, tunnel_flags, tunnel_kind,
+    GROUP_NO_PUNT, Group, Memory, RANGES, Range4, Range6, Ranges, Reason, Segment, Selector, Step,
+    TUNNEL_END, TUNNEL_KEYED, Tunnel, TunnelEnd, Upon, Vlan, link_flags, segment_flags,
+    segment_kind, segment_value, tunnel_flags, tunnel_kind,
 };
 use raddle_xdp::{Engine, LoadOptions};
 use raddle_xdp_testing::draw::Draw;
@@ -340,10 +341,12 @@ impl Image {
             },
         );
         self.draw_several(draw, 2, 0);
-        memory.store_group(
-            7,
-            Group::Kernel(draw.of(&[Reason::Unreachable, Reason::Encap, Reason::Unresolved])),
-        );
+        let reason = draw.of(&[Reason::Unreachable, Reason::Encap, Reason::Unresolved]);
+        memory.store_group(7, Group::Kernel(reason));
+        // Raddle's own routes lead to no errors.
+        if reason != Reason::Unreachable && draw.once_in(2) {
+            memory.groups.words()[7].fetch_or(GROUP_NO_PUNT, Ordering::Relaxed);
+        }
         for n in 0..6 {
             if draw.once_in(4) {
                 let members = [(TUNNELS + n, 2), (draw.below(16) as u32, 1), (TUNNELS, 1)];

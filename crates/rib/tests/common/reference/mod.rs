@@ -122,6 +122,7 @@ impl Reference {
             Event::Fdb(_) | Event::FdbGone(..) => {}
             // So it is with tunnels.
             Event::TunnelFdb(_) | Event::TunnelFdbGone(..) => {}
+            Event::LearntMtu(_) | Event::LearntMtuGone(..) => {}
             Event::PortVlan(_) | Event::PortVlanGone(..) => {}
             Event::Nexthop(object) => self.object(object),
             Event::NexthopGone(id) => self.lose_object(id),
