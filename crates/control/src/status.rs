@@ -164,6 +164,21 @@ pub struct Link {
     /// Why nothing is forwarded from it yet: a VLAN, while the programs for tagged frames are not there.
     #[serde(default)]
     pub lacking: Option<String>,
+    /// Tunnels that the kernel alone takes packets in by, by name, and a rule that these may meet: the link itself, or ports of its bridge.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_in: BTreeMap<String, String>,
+}
+
+impl Link {
+    /// Why nothing at all is forwarded from it: it is such a tunnel, or its packets come in by such alone.
+    pub fn out_only(&self) -> Option<&str> {
+        let (_, why) = self.not_in.first_key_value()?;
+        let by = self.mode.strip_prefix("by ");
+        let all = by.map_or(self.not_in.contains_key(&self.dev), |by| {
+            by.split(", ").all(|name| self.not_in.contains_key(name))
+        });
+        all.then_some(why.as_str())
+    }
 }
 
 /// A link that the program is attached to.

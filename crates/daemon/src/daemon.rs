@@ -4,7 +4,7 @@ mod check;
 mod start;
 mod tend;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -99,6 +99,8 @@ pub(super) struct Daemon {
     shaped: Vec<Finding>,
     /// Packets that are left to the kernel for what they would meet there.
     pub(super) punted: Vec<Punted>,
+    /// By name, tunnels that nothing comes in by but by the kernel for that, and a rule.
+    pub(super) not_in: BTreeMap<String, String>,
     /// When routes that expire are read again.
     expiry: Expiry,
     /// Asks what the kernel has learnt of other ends of tunnels.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_rib::event::{Link, TunnelKind};
-use raddle_rib::{Ports, Rib};
+use raddle_rib::{LowerLinks, Ports, Rib};
 
 use crate::Error;
 use crate::config::Config;
@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub out: BTreeMap<u32, String>,
     /// Tunnels by which packets may come in, also to a bridge: what carries them comes by any link with the program.
     pub ends: BTreeSet<u32>,
+    /// By link, those of `ends` that its packets come in by: itself, or ports of its bridge.
+    pub by_tunnels: BTreeMap<u32, Vec<u32>>,
     /// Links that are left to the kernel, and why.
     pub left: BTreeMap<String, String>,
 }
@@ -51,8 +53,9 @@ impl Plan {
         let mut only_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let links = || rib.links().map(|link| (link.index, link));
         let by_index: BTreeMap<u32, &Link> = links().collect();
+        let lower = rib.all_lower_links();
         for (index, name) in &self.attach {
-            for carrier in rib.lower_links(*index) {
+            for carrier in lower.of(*index) {
                 let Some(link) = by_index.get(&carrier) else {
                     continue;
                 };
@@ -78,12 +81,13 @@ impl Plan {
 
     /// Leaves links to the kernel that no packets come in by that a program sees.
     fn leave_without_program(&mut self, rib: &Rib, why: &str) {
-        let by_tunnel = by_tunnels(rib, &self.ends);
+        let lower = rib.all_lower_links();
         let (programs, left) = (&self.programs, &mut self.left);
+        let by_tunnels = &self.by_tunnels;
         self.attach.retain(|index, name| {
-            let mut lower = rib.lower_links(*index).into_iter();
+            let mut lower = lower.of(*index).into_iter();
             let sees = lower.any(|lower| programs.contains_key(&lower))
-                || !programs.is_empty() && by_tunnel.contains_key(index);
+                || !programs.is_empty() && by_tunnels.contains_key(index);
             if !sees {
                 left.insert(name.clone(), why.to_owned());
             }
@@ -117,8 +121,9 @@ impl Plan {
         let has_wires = out.iter().any(is_wire);
         let by_tunnel = by_tunnels(rib, &out);
         let left = &mut self.left;
+        let lower = rib.all_lower_links();
         self.out.retain(|index, name| {
-            let lower = rib.lower_links(*index);
+            let lower = lower.of(*index);
             if !lower.is_disjoint(&out) || has_wires && by_tunnel.contains_key(index) {
                 return true;
             }
@@ -140,8 +145,9 @@ impl Plan {
 
     /// What packets pass beneath the links that are forwarded from: of bridges the ports that the program is on, or below.
     pub(super) fn beneath_in(&self, rib: &Rib) -> Beneath {
+        let lower = rib.all_lower_links();
         let sees = |port: &Link| {
-            let mut lower = rib.lower_links(port.index).into_iter();
+            let mut lower = lower.of(port.index).into_iter();
             lower.any(|lower| self.programs.contains_key(&lower))
         };
         let sees = |port: &Link| self.ends.contains(&port.index) || sees(port);
@@ -156,24 +162,43 @@ impl Plan {
 
     /// By which links below packets of a link come to the program: `by eth1, eth2`, or `tunnel`; none of a link that has a driver of its
     /// own.
-    pub(super) fn by(&self, rib: &Rib, index: u32) -> Option<String> {
+    pub(super) fn by(&self, lower: &LowerLinks<'_>, index: u32) -> Option<String> {
+        let rib = lower.rib();
         rib.link(index).filter(|link| is_upon_others(link))?;
         if rib.is_tunnel(index) {
             return Some("tunnel".to_owned());
         }
-        let lower = rib.lower_links(index).into_iter();
+        let lower = lower.of(index).into_iter();
         let names = lower.filter_map(|lower| self.programs.get(&lower));
         let mut names: Vec<&str> = names.map(String::as_str).collect();
-        let tunnels = by_tunnels(rib, &self.ends).remove(&index);
-        let tunnels = tunnels.into_iter().flatten();
-        names.extend(tunnels.filter_map(|tunnel| Some(rib.link(tunnel)?.name.as_str())));
+        let tunnels = self.by_tunnels.get(&index).into_iter().flatten();
+        names.extend(tunnels.filter_map(|tunnel| Some(rib.link(*tunnel)?.name.as_str())));
         Some(format!("by {}", names.join(", ")))
     }
 
     /// How packets of a link come to the program: as it is attached there, or by which links below.
-    pub(super) fn mode(&self, rib: &Rib, index: u32, attached: Option<&str>) -> String {
-        let by = self.by(rib, index);
+    pub(super) fn mode(
+        &self,
+        lower: &LowerLinks<'_>,
+        index: u32,
+        attached: Option<&str>,
+    ) -> String {
+        let by = self.by(lower, index);
         by.unwrap_or_else(|| attached.unwrap_or("-").to_owned())
+    }
+
+    /// Of the tunnels that packets of a link come in by those that nothing comes in by but by the kernel, and why: all of those are in
+    /// `not_in`, by name.
+    pub(super) fn not_in(
+        &self,
+        rib: &Rib,
+        index: u32,
+        not_in: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let tunnels = self.by_tunnels.get(&index).into_iter().flatten();
+        let names = tunnels.filter_map(|tunnel| Some(&rib.link(*tunnel)?.name));
+        let of = names.filter_map(|name| Some((name.clone(), not_in.get(name)?.clone())));
+        of.collect()
     }
 }
 
@@ -182,9 +207,9 @@ fn by_tunnels(rib: &Rib, tunnels: &BTreeSet<u32>) -> BTreeMap<u32, Vec<u32>> {
     if !tunnels.iter().any(|index| rib.is_tunnel(*index)) {
         return BTreeMap::new();
     }
-    let beneath = beneath(rib.links()).into_iter();
-    let used = beneath.map(|(index, passed)| {
-        let used = passed.tunnels.into_keys();
+    let beneath = beneath(rib.links());
+    let used = beneath.iter().map(|(index, passed)| {
+        let used = passed.tunnels.keys().copied();
         (index, used.filter(|of| tunnels.contains(of)).collect())
     });
     used.filter(|(_, used): &(u32, Vec<u32>)| !used.is_empty())
@@ -199,8 +224,9 @@ fn below_it(lower: &str, why: &str) -> String {
 /// The links by which packets come in that any of `uppers` is forwarded from, which is upon them: they have the program for that, and it
 /// needs the programs that it calls.
 pub(super) fn carriers(rib: &Rib, uppers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    let lower_links = rib.all_lower_links();
     let lower = uppers.flat_map(|upper| {
-        let mut lower = rib.lower_links(upper);
+        let mut lower = lower_links.of(upper);
         lower.remove(&upper);
         lower
     });
@@ -242,6 +268,7 @@ pub(super) fn state(link: &Link) -> &'static str {
 pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
     let mut links: Vec<&Link> = rib.links().collect();
     links.sort_by_key(|link| link.index);
+    let lower = rib.all_lower_links();
     links
         .into_iter()
         .map(|link| {
@@ -251,7 +278,7 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
                 state => format!(" ({state})"),
             };
             let why = plan.left.get(name).map_or("", String::as_str);
-            let attached = match plan.by(rib, *index) {
+            let attached = match plan.by(&lower, *index) {
                 Some(_) if rib.is_tunnel(*index) => "would be forwarded from".to_owned(),
                 Some(by) => format!("would be forwarded from, {by}"),
                 None => "would be attached".to_owned(),
@@ -341,6 +368,7 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
     let is_port = |index: &u32| rib.is_tunnel(*index) && is_port(rib, *index);
     plan.out
         .retain(|index, _| !is_port(index) || ends.contains(index) || learns(index));
+    plan.by_tunnels = by_tunnels(rib, &plan.ends);
     plan.leave_uppers(rib);
     plan.place_programs(rib, &not_in);
     Ok(plan)
@@ -542,8 +570,11 @@ mod tests {
             would(&alone, &rib)[4],
             "link b.5.6: would be forwarded from, by b"
         );
-        assert_eq!(alone.mode(&rib, 6, None), "by b");
-        assert_eq!(alone.mode(&rib, 3, Some("native")), "native");
+        assert_eq!(alone.mode(&rib.all_lower_links(), 6, None), "by b");
+        assert_eq!(
+            alone.mode(&rib.all_lower_links(), 3, Some("native")),
+            "native"
+        );
     }
 
     #[test]
@@ -651,8 +682,8 @@ mod tests {
             all.left["d"],
             format!("{part}; the program on it forwards from br0, br0.5")
         );
-        assert_eq!(all.mode(&rib, 7, None), "by b, d");
-        assert_eq!(all.mode(&rib, 9, None), "by a");
+        assert_eq!(all.mode(&rib.all_lower_links(), 7, None), "by b, d");
+        assert_eq!(all.mode(&rib.all_lower_links(), 9, None), "by a");
         assert!(
             would(&all, &rib).contains(&"link br0: would be forwarded from, by b, d".to_owned())
         );
@@ -660,10 +691,10 @@ mod tests {
         let one = plan(&rib, &named(&["br0.5"]), &rejecting("d", Role::In)).unwrap();
         assert_eq!(indices(&one.attach), [8]);
         assert_eq!(indices(&one.programs), [3]);
-        assert_eq!(one.mode(&rib, 8, None), "by b");
+        assert_eq!(one.mode(&rib.all_lower_links(), 8, None), "by b");
         assert_eq!(one.left["d"], format!("{part}; odd: not for XDP"));
         let passed =
-            |beneath: &Beneath| -> Vec<u32> { beneath[&8].links.keys().copied().collect() };
+            |beneath: &Beneath| -> Vec<u32> { beneath.links(8).map(|(index, _)| index).collect() };
         assert_eq!(passed(&one.beneath_in(&rib)), [3, 7]);
         assert_eq!(passed(&one.beneath_out(&rib)), [3, 7, 10]);
         // None by itself.
@@ -768,15 +799,19 @@ mod tests {
         assert_eq!(indices(&all.out), [2, 3, 4, 10, 11, 12, 13]);
         assert_eq!(all.ends, [10, 12, 13].into());
         assert_eq!(all.carriers(&rib), [2, 3].into(), "all of them");
-        assert_eq!(all.mode(&rib, 10, None), "tunnel");
-        assert_eq!(all.mode(&rib, 11, None), "by vxlan5");
+        assert_eq!(all.mode(&rib.all_lower_links(), 10, None), "tunnel");
+        assert_eq!(all.mode(&rib.all_lower_links(), 11, None), "by vxlan5");
         assert!(all.left["gre2"].contains("a tunnel without an address"));
         assert!(would(&all, &rib).contains(&"link gre1: would be forwarded from".to_owned()));
         // What leaves by a tunnel passes the links that are sent through.
         let beneath = all.beneath_out(&rib);
-        let links: Vec<u32> = beneath[&10].links.keys().copied().collect();
+        let links: Vec<u32> = beneath.links(10).map(|(index, _)| index).collect();
         assert_eq!(links, [2, 3, 4, 11, 12]);
-        assert!(all.beneath_in(&rib)[&11].tunnels.contains_key(&12));
+        let inside = all.beneath_in(&rib);
+        assert!(inside.get(11).unwrap().tunnels.contains_key(&12));
+        let not_in = [("vxlan5".to_owned(), "a rule".to_owned())].into();
+        assert_eq!(all.not_in(&rib, 11, &not_in), not_in);
+        assert!(all.not_in(&rib, 10, &not_in).is_empty());
         // The bridge of an L3VNI has no address.
         let mut l3vni = with_tunnels();
         let own = Address::new(11, [10, 0, 0, 11].into(), 24);

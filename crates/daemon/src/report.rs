@@ -12,7 +12,7 @@ use raddle_image::{Counter, Reason, Segment, segment_flags, segment_kind};
 use raddle_preflight::{Finding, Role, Severity, is_upon_others};
 use raddle_rib::event::{Link, NUD_STALE};
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Owner, Rib, SegmentUse, Sent, WithoutRoom};
+use raddle_rib::{LowerLinks, Owner, Rib, SegmentUse, Sent, WithoutRoom};
 use raddle_xdp::Counters as Engine;
 
 use super::daemon::Daemon;
@@ -25,6 +25,7 @@ pub(super) fn status(daemon: &Daemon) -> Status {
     let usage = daemon.rib.usage();
     let stats = daemon.mirror.stats();
     let lacking = daemon.srv6.lacking(&daemon.engine);
+    let lower = daemon.rib.all_lower_links();
     let links = daemon.plan.attach.keys().map(|index| {
         let link = daemon.rib.link(*index);
         let up = link.is_some_and(Link::is_up);
@@ -33,10 +34,11 @@ pub(super) fn status(daemon: &Daemon) -> Status {
             ifindex: *index,
             dev: name(&daemon.rib, *index),
             state: link.map(|link| state(link).to_owned()),
-            mode: mode(daemon, *index),
+            mode: mode(daemon, &lower, *index),
             rx_hash: daemon.rx_hash.status(*index),
             out: up && daemon.rib.ports().out.contains(index),
             lacking: lacking.clone().filter(|_| is_upper),
+            not_in: daemon.plan.not_in(&daemon.rib, *index, &daemon.not_in),
         }
     });
     let programs = daemon.engine.attached().map(|(index, mode)| Program {
@@ -149,11 +151,11 @@ fn without_room(lacking: &WithoutRoom) -> Option<Finding> {
 }
 
 /// How packets of a link come to the program: `native` or `generic`, as it is attached there, or by which links below.
-pub(super) fn mode(daemon: &Daemon, index: u32) -> String {
+pub(super) fn mode(daemon: &Daemon, lower: &LowerLinks<'_>, index: u32) -> String {
     let mut attached = daemon.engine.attached();
     let mode = attached.find(|(of, _)| *of == index);
     let mode = mode.map(|(_, mode)| mode.to_string());
-    daemon.plan.mode(&daemon.rib, index, mode.as_deref())
+    daemon.plan.mode(lower, index, mode.as_deref())
 }
 
 /// No more segments that nothing carries out are named than this; the rest are counted.

@@ -1,6 +1,6 @@
 //! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_rib::Rib;
 use raddle_rib::event::Link;
@@ -80,6 +80,8 @@ pub(super) struct Looked {
     pub(super) firewall: Firewall,
     /// The same in words.
     pub(super) punted: Vec<Punted>,
+    /// By name, tunnels that nothing comes in by, and why.
+    pub(super) not_in: BTreeMap<String, String>,
     /// Why not a single packet would be forwarded, if so.
     pub(super) nothing: Option<String>,
 }
@@ -96,7 +98,7 @@ pub(super) fn look(
     let outs = Way::of(&plan.out, &beneath_out);
     let mut verdicts = preflight::look(ins, outs, known)?;
     if conntrack == Conntrack::Punt {
-        verdicts.punt_tracked(&plan.attach, &plan.out);
+        verdicts.punt_tracked(ins, outs);
     }
     let links = || plan.attach.keys().filter_map(|index| rib.link(*index));
     let devices = || links().map(|link| rib.input_settings(link));
@@ -129,6 +131,7 @@ pub(super) fn look(
     }
     Ok(Looked {
         punted,
+        not_in: verdicts.not_in(),
         firewall: verdicts.firewall,
         nothing,
     })

@@ -108,7 +108,7 @@ pub(crate) fn stopped(
         }
     };
     let never_punts = || context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
-    if context.link.flags & link_flags::NO_SEGMENTS != 0 {
+    if is_closed(context, number) {
         return match never_punts() {
             true => Ok(Verdict::Drop(Reason::Firewall)),
             false => Err(Reason::Firewall),
@@ -145,6 +145,17 @@ pub(crate) fn stopped(
         packet,
         number,
     ))
+}
+
+/// Whether a firewall is in the way of what comes to a segment by this link, or to an end of tunnels.
+fn is_closed(context: &Context<'_>, number: u32) -> bool {
+    const EITHER: u32 = link_flags::NO_SEGMENTS | link_flags::NO_TUNNELS;
+    let flags = context.link.flags & EITHER;
+    let closes = || match context.memory.segment(number).kind {
+        segment_kind::TUNNEL_END => link_flags::NO_TUNNELS,
+        _ => link_flags::NO_SEGMENTS,
+    };
+    flags != 0 && flags & closes() != 0
 }
 
 /// Carries out segment `number` on a packet that has passed A1 to A9 or B1 to B7, and whatever comes

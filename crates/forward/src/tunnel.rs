@@ -123,6 +123,9 @@ pub(crate) fn come_in(
         Family::V6 => None,
     };
     let Inside { index, at, family } = inside.ok_or(Reason::Local)?;
+    if context.memory.link(index).flags & link_flags::NO_TUNNELS != 0 {
+        return Err(Reason::Firewall);
+    }
     let inner = start + at;
     // Its own frames come back where there is a circle (`vxlan_set_mac`).
     if family.is_none() && buffer[inner + 6..inner + 12] == context.memory.link(index).mac {

@@ -74,7 +74,7 @@ numbers! {
         TRACKED4 = 4096,
         /// The same of IPv6, and all that has an extension header.
         TRACKED6 = 8192,
-        /// What comes to a segment is the kernel's, because of a firewall.
+        /// What comes to a segment is the kernel's, because of a firewall; ends of tunnels have [`NO_TUNNELS`].
         NO_SEGMENTS = 16384,
         /// Rules ask for what IPv4 packets show: behind segments that look in the link's table it is as [`RULES4`].
         RULES4_BEHIND = 32768,
@@ -92,6 +92,9 @@ numbers! {
         /// There are macvlans upon it: frames to other MAC addresses than its own may come in by one, likewise. A link may have this flag
         /// alone, too.
         MACVLANS = 1_048_576,
+        /// Of a tunnel: what comes in by it is the kernel's, because of a firewall. Of another link: so is what comes in by any tunnel and is
+        /// carried here.
+        NO_TUNNELS = 2_097_152,
     }
 }
 

@@ -42,6 +42,7 @@ fn status() -> Status {
             rx_hash: None,
             out: false,
             lacking: None,
+            not_in: Default::default(),
         }],
         out_only: vec![OutOnly {
             ifindex: 3,

@@ -10,7 +10,60 @@ use super::finding::concerns;
 use super::{Finding, Role, Scene, Severity};
 
 /// By link, what packets that come in or leave by it pass besides.
-pub type Beneath = BTreeMap<u32, Passed>;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beneath {
+    links: BTreeMap<u32, Passed>,
+    /// What carries tunnels: once for all of them, as there may be thousands.
+    carriers: BTreeMap<u32, String>,
+}
+
+impl Beneath {
+    /// Nothing beneath any link.
+    pub fn new() -> Beneath {
+        Beneath::default()
+    }
+
+    /// What packets of a link pass, if anything; [`Beneath::links`] has those that carry tunnels, too.
+    pub fn get(&self, index: u32) -> Option<&Passed> {
+        self.links.get(&index)
+    }
+
+    /// By index, all links of which anything is known.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Passed)> {
+        self.links.iter().map(|(index, passed)| (*index, passed))
+    }
+
+    /// All links beneath one, by index with their names.
+    pub fn links(&self, index: u32) -> impl Iterator<Item = (u32, &str)> {
+        let passed = self.links.get(&index);
+        let carriers = passed
+            .filter(|passed| passed.carried)
+            .map(|_| &self.carriers);
+        let own = passed.map(|passed| &passed.links);
+        let all = own.into_iter().chain(carriers).flatten();
+        all.map(|(index, name)| (*index, name.as_str()))
+    }
+
+    /// What carries tunnels, where packets leave by these, likewise.
+    pub fn carriers(&self) -> &BTreeMap<u32, String> {
+        &self.carriers
+    }
+}
+
+impl<const N: usize> From<[(u32, Passed); N]> for Beneath {
+    fn from(links: [(u32, Passed); N]) -> Beneath {
+        BTreeMap::from(links).into()
+    }
+}
+
+impl From<BTreeMap<u32, Passed>> for Beneath {
+    fn from(links: BTreeMap<u32, Passed>) -> Beneath {
+        Beneath {
+            links,
+            ..Beneath::default()
+        }
+    }
+}
 
 /// What packets of a link pass besides it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +77,8 @@ pub struct Passed {
     /// The link is a VLAN upon a bridge that filters VLANs, or upon such a VLAN: by an access port its frames come to the bridge without a
     /// tag, and get one there.
     pub by_pvid: bool,
+    /// They leave by a tunnel, and so by what carries these ([`Beneath::carriers`]), too.
+    pub carried: bool,
     /// Tunnels that packets may leave or come in by, by index: the link itself, or ports of its bridge.
     pub tunnels: BTreeMap<u32, Outer>,
 }
@@ -35,6 +90,8 @@ pub struct Outer {
     pub name: String,
     /// Their protocol.
     pub protocol: u8,
+    /// Of UDP, their destination port, in either direction.
+    pub port: Option<u16>,
     /// The tunnel's own end; none where it may be any.
     pub local: Option<Ipv4Addr>,
     /// Its other end, likewise.
@@ -51,6 +108,10 @@ impl Outer {
                 TunnelKind::Sit => 41,
                 TunnelKind::Gre { .. } => 47,
                 TunnelKind::Vxlan { .. } => 17,
+            },
+            port: match tunnel.kind {
+                TunnelKind::Vxlan { port, .. } => Some(port),
+                _ => None,
             },
             local: tunnel.local,
             // A VXLAN has others in its FDB.
@@ -103,18 +164,23 @@ pub fn beneath_by<'a>(
         carriers.join(known.passed(link, 0));
     }
     carriers.tunnels.clear();
-    carriers.tagged |= !carriers.links.is_empty();
+    carriers.carried = !carriers.links.is_empty();
+    carriers.tagged |= carriers.carried;
+    let all_carriers = std::mem::take(&mut carriers.links);
     known.carriers = carriers;
     let all = known.links.values();
     let all = all.filter_map(|link| Some((link.index, known.passed(link, 0)?)));
-    all.collect()
+    Beneath {
+        links: all.collect(),
+        carriers: all_carriers,
+    }
 }
 
 struct Known<'a> {
     links: BTreeMap<u32, &'a Link>,
     /// Members of bonds, ports of bridges.
     members: BTreeMap<u32, Vec<&'a Link>>,
-    /// What is beneath each tunnel.
+    /// What is beneath each tunnel, but for the links.
     carriers: Passed,
 }
 
@@ -168,6 +234,7 @@ impl Passed {
         self.links.extend(beneath.links);
         self.tagged |= beneath.tagged;
         self.bridged |= beneath.bridged;
+        self.carried |= beneath.carried;
         self.tunnels.extend(beneath.tunnels);
     }
 }
@@ -195,9 +262,12 @@ pub fn bridge_of<'a>(link: &Link, by_index: impl Fn(u32) -> Option<&'a Link>) ->
 
 /// Links, and what is beneath them: where packets meet what is on a device.
 pub fn with_beneath(links: &BTreeMap<u32, String>, beneath: &Beneath) -> BTreeMap<u32, String> {
-    let passed = links.keys().filter_map(|index| beneath.get(index));
-    let own = links.iter().chain(passed.flat_map(|of| &of.links));
-    own.map(|(index, name)| (*index, name.clone())).collect()
+    let passed = || links.keys().filter_map(|index| beneath.get(*index));
+    let carriers = passed().any(|of| of.carried).then(|| beneath.carriers());
+    let own = links.iter().chain(passed().flat_map(|of| &of.links));
+    own.chain(carriers.into_iter().flatten())
+        .map(|(index, name)| (*index, name.clone()))
+        .collect()
 }
 
 /// Beneath a VLAN the links that it is upon, the lowest first; none of other links, and where engines do not know the VLAN.
@@ -264,16 +334,14 @@ fn of_vlans_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding> {
 
 /// Rule 5.
 fn of_macvlans_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding> {
-    let upon = |link: &Link, lower: &Link| {
-        is_macvlan(link) && link.lower == Some(lower.index) && link.lower_netns.is_none()
-    };
-    let above = |lower: &Link| {
-        scene
-            .links
-            .iter()
-            .filter(|link| upon(link, lower))
-            .collect()
-    };
+    let mut upon: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
+    let macvlans = scene.links.iter().filter(|link| is_macvlan(link));
+    for link in macvlans.filter(|link| link.lower_netns.is_none()) {
+        if let Some(lower) = link.lower {
+            upon.entry(lower).or_default().push(link);
+        }
+    }
+    let above = |lower: &Link| upon.get(&lower.index).cloned().unwrap_or_default();
     and_above(findings, scene, "lower link", &above)
 }
 
@@ -287,27 +355,34 @@ fn of_bridges(told: &[&Finding], own: &[Finding], scene: &Scene) -> Vec<Finding>
             ports_of.entry(bridge.index).or_default().push(link);
         }
     }
+    let by_link = |findings: &mut dyn Iterator<Item = &'_ Finding>| {
+        let mut refused: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+        for finding in findings.filter(|finding| finding.severity == Severity::LinkRejected) {
+            let link = finding.link.clone().unwrap_or_default();
+            refused.entry(link).or_default().push(finding.clone());
+        }
+        refused
+    };
+    let (told, own) = (by_link(&mut told.iter().copied()), by_link(&mut own.iter()));
     let mut found = Vec::new();
     for bridge in scene.links.iter().filter(|link| is_bridge(link)) {
         let ports = ports_of.remove(&bridge.index).unwrap_or_default();
         for role in [Role::In, Role::Out] {
-            let refuses = |link: &Link, finding: &Finding| {
-                finding.severity == Severity::LinkRejected
-                    && finding.link.as_deref() == Some(link.name.as_str())
-                    && concerns(finding, role)
+            let refuses = |of: &'_ BTreeMap<String, Vec<Finding>>, link: &Link| {
+                let mut findings = of.get(&link.name).into_iter().flatten();
+                findings.find(|finding| concerns(finding, role)).cloned()
             };
-            if told.iter().any(|finding| refuses(bridge, finding)) {
+            if refuses(&told, bridge).is_some() {
                 continue;
             }
-            let why = |port: &&Link| told.iter().find(|finding| refuses(port, finding));
+            let why = |port: &&Link| refuses(&told, port);
             let vlans = ports
                 .iter()
                 .filter(|port| port.is_vlan() && role == Role::In);
-            let by_vlan = vlans.into_iter().find_map(|port| {
-                let finding = own.iter().find(|finding| refuses(port, finding))?;
-                Some((*port, finding))
-            });
-            let reasons: Option<Vec<&&Finding>> = ports.iter().map(why).collect();
+            let by_vlan = vlans
+                .into_iter()
+                .find_map(|port| Some((*port, refuses(&own, port)?)));
+            let reasons: Option<Vec<Finding>> = ports.iter().map(why).collect();
             let finding = match (by_vlan, reasons.as_deref(), ports.first()) {
                 (Some((port, finding)), ..) => Finding {
                     what: format!("its port {}: {}", port.name, finding.what),
@@ -319,14 +394,14 @@ fn of_bridges(told: &[&Finding], own: &[Finding], scene: &Scene) -> Vec<Finding>
                 }
                 (None, Some([one]), Some(port)) => Finding {
                     what: format!("its port {}: {}", port.name, one.what),
-                    ..(**one).clone()
+                    ..one.clone()
                 },
                 (None, Some([one, ..]), Some(port)) => Finding {
                     what: format!(
                         "none of its ports can be used, as {}: {}",
                         port.name, one.what
                     ),
-                    ..(**one).clone()
+                    ..one.clone()
                 },
                 (None, ..) => continue,
             };
@@ -375,6 +450,10 @@ mod tests {
     use super::*;
     use raddle_rib::event::{Bond, Bridge, Macvlan, Vlan};
 
+    fn of_link(beneath: &Beneath, index: u32) -> &Passed {
+        beneath.get(index).unwrap()
+    }
+
     fn vlan(index: u32, name: &str, id: u16, lower: u32) -> Link {
         Link {
             kind: Some("vlan".into()),
@@ -415,17 +494,13 @@ mod tests {
     fn packets_pass_what_is_beneath() {
         let scene = scene();
         let found = beneath(scene.links.iter());
-        let of = |index: u32| -> Vec<&str> {
-            let passed = found.get(&index).into_iter();
-            let links = passed.flat_map(|passed| passed.links.values());
-            links.map(String::as_str).collect()
-        };
+        let of = |index: u32| -> Vec<&str> { found.links(index).map(|(_, name)| name).collect() };
         assert_eq!(of(2), [""; 0]);
         assert_eq!(of(3), ["e1"]);
         assert_eq!(of(5), ["e0"]);
         assert_eq!(of(6), ["e0", "e0.5"]);
         assert_eq!(of(7), ["b0", "e1"]);
-        assert!(found[&7].tagged && !found[&3].tagged);
+        assert!(of_link(&found, 7).tagged && !of_link(&found, 3).tagged);
         let all = with_beneath(&[(6, "e0.5.6".to_owned())].into(), &found);
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [2, 5, 6]);
     }
@@ -510,24 +585,31 @@ mod tests {
     fn packets_pass_the_ports_of_their_bridge() {
         let scene = bridged(false);
         let of = |found: &Beneath, index: u32| -> Vec<u32> {
-            let passed = found.get(&index).into_iter();
-            passed.flat_map(|of| of.links.keys()).copied().collect()
+            let all: BTreeSet<u32> = found.links(index).map(|(index, _)| index).collect();
+            all.into_iter().collect()
         };
         let all = beneath(scene.links.iter());
         assert_eq!(of(&all, 2), [3, 4, 5, 6, 7]);
         assert_eq!(of(&all, 8), [2, 3, 4, 5, 6, 7]);
         assert_eq!(of(&all, 9), [6]);
-        assert!(all[&2].bridged && all[&8].bridged && !all[&7].bridged && !all[&9].bridged);
-        assert!(all[&2].tagged, "a port is a VLAN");
+        assert!(
+            of_link(&all, 2).bridged
+                && of_link(&all, 8).bridged
+                && !of_link(&all, 7).bridged
+                && !of_link(&all, 9).bridged
+        );
+        assert!(of_link(&all, 2).tagged, "a port is a VLAN");
         let some = beneath_by(scene.links.iter(), |port| port.index == 4, |_| false);
         assert_eq!(of(&some, 2), [4, 5]);
-        assert!(!some[&2].tagged && some[&8].tagged);
+        assert!(!of_link(&some, 2).tagged && of_link(&some, 8).tagged);
         let none = beneath_by(scene.links.iter(), |_| false, |_| false);
-        assert!(none[&2].links.is_empty() && none[&2].bridged);
-        assert!(!all[&8].by_pvid);
+        assert!(of_link(&none, 2).links.is_empty() && of_link(&none, 2).bridged);
+        assert!(!of_link(&all, 8).by_pvid);
         let filters = bridged(true);
         let some = beneath_by(filters.links.iter(), |port| port.index == 3, |_| false);
-        assert!(some[&2].tagged && some[&8].by_pvid && !some[&2].by_pvid);
+        assert!(
+            of_link(&some, 2).tagged && of_link(&some, 8).by_pvid && !of_link(&some, 2).by_pvid
+        );
     }
 
     #[test]
@@ -565,30 +647,41 @@ mod tests {
         let vxlan = port(tunnel(11, "vxlan5", vxlan), 2);
         scene.links.extend([gre, vxlan]);
         let of = |found: &Beneath, index: u32| -> Vec<u32> {
-            found[&index].links.keys().copied().collect()
+            let all: BTreeSet<u32> = found.links(index).map(|(index, _)| index).collect();
+            all.into_iter().collect()
         };
         // In: by whatever comes.
         let ins = beneath(scene.links.iter());
         assert_eq!(of(&ins, 10), [0; 0]);
-        assert!(!ins[&10].tagged && !ins[&10].bridged);
-        assert_eq!(ins[&10].tunnels[&10].protocol, 47);
-        assert_eq!(ins[&2].tunnels.keys().copied().collect::<Vec<_>>(), [11]);
+        assert!(!of_link(&ins, 10).tagged && !of_link(&ins, 10).bridged);
+        assert_eq!(of_link(&ins, 10).tunnels[&10].protocol, 47);
+        assert_eq!(
+            of_link(&ins, 2).tunnels.keys().copied().collect::<Vec<_>>(),
+            [11]
+        );
         // Out: by a bridge of which a tunnel is a port, too, and that is no circle.
         let carries = |link: &Link| [2, 6].contains(&link.index);
         let outs = beneath_by(scene.links.iter(), |port| port.index != 7, carries);
         assert_eq!(of(&outs, 10), [2, 3, 4, 5, 6, 11]);
-        assert!(outs[&10].tagged && outs[&10].bridged);
-        assert_eq!(outs[&10].tunnels.keys().copied().collect::<Vec<_>>(), [10]);
+        assert!(of_link(&outs, 10).tagged && of_link(&outs, 10).bridged);
+        assert_eq!(
+            of_link(&outs, 10)
+                .tunnels
+                .keys()
+                .copied()
+                .collect::<Vec<_>>(),
+            [10]
+        );
         assert_eq!(of(&outs, 2), [2, 3, 4, 5, 6, 11]);
-        let remote = |found: &Beneath| found[&2].tunnels[&11].remote;
+        let remote = |found: &Beneath| of_link(found, 2).tunnels[&11].remote;
         assert_eq!(remote(&outs), None, "its FDB has others");
-        assert_eq!(outs[&8].tunnels.len(), 1, "the VLAN upon it");
+        assert_eq!(of_link(&outs, 8).tunnels.len(), 1, "the VLAN upon it");
     }
 
     #[test]
     fn links_in_a_circle_end() {
         let links = [port(vlan(3, "a.5", 5, 2), 2), bridge(2, "a", false)];
-        assert_eq!(beneath(links.iter())[&2].links.len(), 2);
+        assert_eq!(beneath(links.iter()).links(2).count(), 2);
     }
 
     #[test]

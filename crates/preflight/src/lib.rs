@@ -127,7 +127,8 @@ impl Scene {
         attached: BTreeSet<u32>,
         takes_redirects: impl Fn(u32) -> Option<bool>,
     ) -> Scene {
-        let links: Vec<Link> = rib.links().cloned().collect();
+        let mut links: Vec<Link> = rib.links().cloned().collect();
+        links.sort_by_key(|link| link.index);
         let takes_redirects = links
             .iter()
             .filter_map(|link| Some((link.index, takes_redirects(link.index)?)))
@@ -161,7 +162,11 @@ impl Scene {
 
     /// The settings that hold for packets that come in by a link.
     fn governing(&self, index: u32) -> DeviceSettings {
-        let by_index = |index| self.links.iter().find(|link| link.index == index);
+        // A mirror's are sorted.
+        let by_index = |index| match self.links.binary_search_by_key(&index, |link| link.index) {
+            Ok(place) => self.links.get(place),
+            Err(_) => self.links.iter().find(|link| link.index == index),
+        };
         let of = |index| self.device(index);
         match by_index(index) {
             Some(link) => DeviceSettings::of_input(link, by_index, of),
@@ -277,7 +282,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
         } else if !bypassed.is_empty() || way_in.tunnels() || way_out.tunnels() {
             let mut verdicts = look(way_in, way_out, &mut known)?;
             if options.punt_tracked {
-                verdicts.punt_tracked(&ins, &outs);
+                verdicts.punt_tracked(way_in, way_out);
             }
             // What only tunnels meet keeps no start from being made.
             let frees = || !verdicts.frees_nothing(&ins, &outs, forwarded(scene, &ins));
@@ -333,16 +338,37 @@ impl<'a> Way<'a> {
 
     /// Whether packets come in or leave by a tunnel.
     fn tunnels(self) -> bool {
-        let mut links = self.links.keys();
-        links.any(|index| {
-            let beneath = self.beneath.get(index);
+        !self.by_tunnels().is_empty()
+    }
+
+    /// The links by which they do.
+    fn by_tunnels(self) -> BTreeSet<u32> {
+        let by = |index: &u32| {
+            let beneath = self.beneath.get(*index);
             beneath.is_some_and(|passed| !passed.tunnels.is_empty())
-        })
+        };
+        self.links.keys().copied().filter(by).collect()
+    }
+
+    /// The tunnels, by index with their names.
+    fn each_tunnel(self) -> BTreeMap<u32, String> {
+        let passed = self
+            .links
+            .keys()
+            .filter_map(|index| self.beneath.get(*index));
+        let tunnels = passed.flat_map(|passed| &passed.tunnels);
+        tunnels
+            .map(|(index, outer)| (*index, outer.name.clone()))
+            .collect()
     }
 
     /// The first of the links that packets come in or leave by a bridge of.
     fn bridged(self) -> Option<&'a str> {
-        let is_bridged = |index: &u32| self.beneath.get(index).is_some_and(|passed| passed.bridged);
+        let is_bridged = |index: &u32| {
+            self.beneath
+                .get(*index)
+                .is_some_and(|passed| passed.bridged)
+        };
         let mut links = self.links.iter();
         let (_, name) = links.find(|(index, _)| is_bridged(index))?;
         Some(name)

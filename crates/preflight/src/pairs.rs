@@ -43,8 +43,11 @@
 //! 15. What bridges have packets pass ([`crate::bridged`]) closes the rows of links that come in by a bridge, or the columns of those that
 //!     leave by one.
 //! 16. What leaves by a tunnel is sent by this machine in packets of its own: what these may meet closes the columns of the tunnel and of
-//!     links above it ([`outer`]). What is on any link that they may leave by is beneath the tunnel (14).
+//!     links above it ([`outer`]). What is on any link that they may leave by is beneath the tunnel (14). Likewise packets that what comes in
+//!     by a tunnel is taken out of.
+//! 17. Links that nothing of this tells apart are judged once ([`alike`]).
 
+mod alike;
 pub(crate) mod gather;
 mod merge;
 mod model;
@@ -63,11 +66,12 @@ use raddle_netlink::probe::hooks::Hooked;
 use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Ruleset, Side};
 use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
-use raddle_rib::firewall::{Firewall, Guarded, Range};
+use raddle_rib::firewall::{Firewall, Guarded, Pairs, Range};
 
 use crate::Beneath;
 use crate::bridged::{self, Bridged};
 
+use self::alike::Few;
 use self::merge::Merge;
 use self::model::{Interval, Rules, Stage, Step, Test, prefix};
 use self::walk::{Area, Found, Identity, Walk};
@@ -78,6 +82,8 @@ pub(crate) type Links = BTreeMap<u32, String>;
 
 /// Ranges of one version that the programs can look at.
 const MOST_RANGES: usize = 16;
+/// In words.
+const FULL: &str = "the table of connections is nearly full (nf_conntrack_count, nf_conntrack_max)";
 
 /// What the firewall may judge, and what says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,17 +96,27 @@ pub struct Verdicts {
     pub tracked: [Option<String>; 2],
     /// Whether connections are tracked, of IPv4 and IPv6.
     pub connections: [bool; 2],
-    /// Tunnels by which nothing comes in but by the kernel ([`Firewall::segments`]), and what says so.
-    pub ends: Option<Ends>,
+    /// What tunnels carry and only the kernel takes in ([`Firewall::tunnels`]), and what says so.
+    pub ends: Vec<Ends>,
 }
 
-/// Tunnels whose packets the kernel has to take in.
+/// Packets that the kernel alone takes out of tunnels, and a rule that they may meet before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ends {
-    /// Their names.
-    pub tunnels: BTreeSet<String>,
-    /// What the packets that come in may meet.
-    pub rule: String,
+pub enum Ends {
+    /// Those of some tunnels.
+    Tunnels {
+        /// Their names.
+        tunnels: BTreeSet<String>,
+        /// The rule.
+        rule: String,
+    },
+    /// Those of any tunnel that come in by some links.
+    Links {
+        /// Their names.
+        from: BTreeSet<String>,
+        /// The rule.
+        rule: String,
+    },
 }
 
 /// A rule that concerns forwarded packets.
@@ -109,7 +125,7 @@ pub struct Why {
     /// Of which family.
     pub family: Version,
     /// The pairs of in-link and out-link that it concerns, by index.
-    pub pairs: BTreeSet<(u32, u32)>,
+    pub pairs: Pairs,
     /// Only packets of these addresses; else all of them.
     pub range: Option<Range>,
     /// The rule in the words of the tool that shows it.
@@ -221,6 +237,8 @@ pub(crate) struct Facts {
     local_later: [bool; 2],
     /// Links by index, what is on them and on which side.
     programs: Vec<(u32, Direction, String)>,
+    /// One of those that are on what carries tunnels, on the way out.
+    on_carriers: Option<String>,
     policies: Vec<xfrm::Policy>,
     defaults: xfrm::Defaults,
 }
@@ -234,11 +252,12 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         (version, rules)
     });
     let [(_, of_outer), _] = &lowered;
-    let by_tunnels = outer::closed(facts, of_outer);
+    let few = Few::of(facts, &lowered);
+    let by_tunnels = outer::closed(facts, &few, of_outer);
     for (i, (version, rules)) in lowered.iter().enumerate() {
         let version = *version;
-        let mut merge = Merge::new(version, &facts.ins, &facts.outs);
-        let strict = by_rules(facts, rules, &mut merge);
+        let mut merge = Merge::new(version, &few.ins, &few.outs);
+        let strict = by_rules(facts, &few, rules, &mut merge);
         for (side, range, rule) in &rules.translations.back {
             let mut area = Area::all(version);
             if let Some(range) = range {
@@ -257,9 +276,7 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         let tracks = |t: &Tracker| t.families[i] && t.does == Does::Tracks;
         verdicts.connections[i] = facts.trackers.iter().any(tracks);
         if facts.full && verdicts.connections[i] {
-            let rule =
-                "the table of connections is nearly full (nf_conntrack_count, nf_conntrack_max)";
-            merge.all(&Area::all(version), rule);
+            merge.all(&Area::all(version), FULL);
         }
         let by_policy = facts.policies.iter().any(meets);
         let (pairs, ranges, why) = merge.finish();
@@ -280,6 +297,35 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         }
         verdicts.why.extend(why);
     }
+    few.spread(&mut verdicts);
+    let mut has_ranges = true;
+    for (range, rule) in outer::ranges(facts, of_outer) {
+        let known = &mut verdicts.firewall.v4.ranges;
+        let holds = |wide: &Range| {
+            let lies_in = |inner: (IpAddr, IpAddr), outer: (IpAddr, IpAddr)| {
+                outer.0 <= inner.0 && inner.1 <= outer.1
+            };
+            lies_in(range.src, wide.src)
+                && lies_in(range.dst, wide.dst)
+                && range.ins.is_subset(&wide.ins)
+        };
+        if known.iter().any(holds) {
+            continue;
+        }
+        if known.len() >= MOST_RANGES {
+            has_ranges = false;
+            continue;
+        }
+        known.push(range.clone());
+        verdicts.why.push(Why {
+            family: Version::V4,
+            pairs: Pairs::of_blocks([merge::block(&range)]),
+            range: Some(range),
+            rule,
+        });
+    }
+    let (tunnels, ends) = outer::closed_in(facts, &few, of_outer, ruleset, has_ranges);
+    (verdicts.firewall.tunnels, verdicts.ends) = (tunnels, ends);
     verdicts
 }
 
@@ -302,14 +348,10 @@ fn tracker(trackers: &[Tracker], family: usize) -> Option<String> {
 fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> {
     let parses = |chain: &&BaseChain| {
         let ingress = (chain.family, chain.hook) == (Family::Inet, Hook::Ingress);
-        let beneath = facts
-            .ins
-            .keys()
-            .filter_map(|index| facts.beneath[0].get(index));
-        let mut names = facts
-            .ins
-            .values()
-            .chain(beneath.flat_map(|passed| passed.links.values()));
+        let mut names = facts.ins.iter().flat_map(|(index, name)| {
+            let beneath = facts.beneath[0].links(*index).map(|(_, name)| name);
+            std::iter::once(name.as_str()).chain(beneath)
+        });
         ingress && names.any(|name| chain.is_on(name))
     };
     let mut chains = ruleset.chains.iter();
@@ -321,7 +363,7 @@ fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> 
 }
 
 /// Rules 1 to 5. Links that no test tells apart are walked once. The rule of rule 12, if there is one.
-fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<String> {
+fn by_rules(facts: &Facts, few: &Few, rules: &Rules, merge: &mut Merge<'_>) -> Option<String> {
     if rules.bases.is_empty() {
         return None;
     }
@@ -334,6 +376,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
             version,
             links,
             protocol: None,
+            port: None,
             to_this: false,
             local_first: !facts.local_later[version as usize],
             vrfs: !facts.masters.is_empty(),
@@ -352,52 +395,38 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
         })
     };
     let walk = |links: [Option<&Identity>; 2], stages: &[Stage]| walk_as(false, links, stages);
-    let on = |side: Side, name: &str| {
-        let is_for = |device: &String| match device.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => device == name,
-        };
-        let devices = rules.bases.iter().map(|base| &base.stage);
-        let met = devices.filter(|stage| match stage {
-            Stage::Device(s, devices) => *s == side && devices.iter().any(is_for),
-            _ => false,
-        });
-        let mut stages: Vec<Stage> = met.cloned().collect();
-        stages.dedup();
-        stages
-    };
+    let devices = Devices { facts, rules };
     // Chains of a device see that, and not the bond or VLAN that is above it.
-    let by_beneath = |side: Side, upper: u32| {
-        let passed = match side {
-            Side::From => facts.beneath[0].get(&upper),
-            Side::To => facts.beneath[1].get(&upper),
-        };
-        let tagged = passed.is_some_and(|passed| passed.tagged);
-        let links = passed.into_iter().flat_map(|passed| &passed.links);
-        let met = links.filter_map(|(index, name)| {
-            let stages = on(side, name);
-            let identity: Identity = vec![(*index, model::name(name))];
+    let by_beneath = |side: Side, of: Vec<(Identity, bool, Vec<Stage>)>| -> Vec<Rc<Met>> {
+        let walk = |(identity, tagged, stages): &(Identity, bool, Vec<Stage>)| {
             let links = match side {
-                Side::From => [Some(&identity), None],
-                Side::To => [None, Some(&identity)],
+                Side::From => [Some(identity), None],
+                Side::To => [None, Some(identity)],
             };
-            (!stages.is_empty()).then(|| walk_as(tagged, links, &stages))
-        });
-        met.collect::<Vec<_>>()
+            walk_as(*tagged, links, stages)
+        };
+        of.iter().map(walk).collect()
     };
+    let carriers = by_beneath(Side::To, devices.of_carriers());
     let mut rows: Vec<(u32, Vec<Rc<Met>>)> = Vec::new();
-    for (&index, name) in &facts.ins {
-        let mut stages = on(Side::From, name);
+    for (&index, name) in &few.ins {
+        let mut stages = devices.on(Side::From, name);
         stages.extend([Stage::Prerouting, Stage::Anywhere]);
-        let mut met = by_beneath(Side::From, index);
+        let mut met = by_beneath(Side::From, devices.beneath(Side::From, index));
         met.push(walk([Some(classes.identity(index)), None], &stages));
         rows.push((index, met));
     }
     let mut columns: Vec<(u32, Vec<Rc<Met>>)> = Vec::new();
-    for (&index, name) in &facts.outs {
-        let mut stages = on(Side::To, name);
+    for (&index, name) in &few.outs {
+        let mut stages = devices.on(Side::To, name);
         stages.push(Stage::Postrouting);
-        let mut met = by_beneath(Side::To, index);
+        let mut met = by_beneath(Side::To, devices.beneath(Side::To, index));
+        if facts.beneath[1]
+            .get(index)
+            .is_some_and(|passed| passed.carried)
+        {
+            met.extend(carriers.iter().cloned());
+        }
         met.push(walk([None, Some(classes.identity(index))], &stages));
         columns.push((index, met));
     }
@@ -430,6 +459,65 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     }
     judged.other_ways(merge);
     strict
+}
+
+/// Chains of devices.
+struct Devices<'a> {
+    facts: &'a Facts,
+    rules: &'a Rules,
+}
+
+impl Devices<'_> {
+    /// The stages of those that are on a link of this name.
+    fn on(&self, side: Side, name: &str) -> Vec<Stage> {
+        let is_for = |device: &String| match device.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => device == name,
+        };
+        let devices = self.rules.bases.iter().map(|base| &base.stage);
+        let met = devices.filter(|stage| match stage {
+            Stage::Device(s, devices) => *s == side && devices.iter().any(is_for),
+            _ => false,
+        });
+        let mut stages: Vec<Stage> = met.cloned().collect();
+        stages.dedup();
+        stages
+    }
+
+    /// Those of the links beneath one, but for what carries tunnels: how each is seen, whether packets have tags there, and the stages.
+    fn beneath(&self, side: Side, upper: u32) -> Vec<(Identity, bool, Vec<Stage>)> {
+        let passed = self.facts.beneath[side as usize].get(upper);
+        let tagged = passed.is_some_and(|passed| passed.tagged);
+        let links = passed.into_iter().flat_map(|passed| &passed.links);
+        self.met(side, tagged, links)
+    }
+
+    /// Those of what carries tunnels, likewise.
+    fn of_carriers(&self) -> Vec<(Identity, bool, Vec<Stage>)> {
+        self.met(Side::To, true, self.facts.beneath[1].carriers().iter())
+    }
+
+    fn met<'l>(
+        &self,
+        side: Side,
+        tagged: bool,
+        links: impl Iterator<Item = (&'l u32, &'l String)>,
+    ) -> Vec<(Identity, bool, Vec<Stage>)> {
+        let met = links.filter_map(|(index, name)| {
+            let stages = self.on(side, name);
+            let identity: Identity = vec![(*index, model::name(name))];
+            (!stages.is_empty()).then_some((identity, tagged, stages))
+        });
+        met.collect()
+    }
+
+    /// Whether there is one on a link or beneath it.
+    fn is_met(&self, side: Side, index: u32, name: &str) -> bool {
+        let any = self.rules.bases.iter();
+        let mut any = any.filter(|base| matches!(base.stage, Stage::Device(..)));
+        any.next().is_some()
+            && (!self.on(side, name).is_empty() || !self.beneath(side, index).is_empty())
+    }
 }
 
 /// What packets of a pair meet.
@@ -500,6 +588,10 @@ fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
         };
         merge.some(&all, what, met);
     }
+    if let Some(what) = &facts.on_carriers {
+        let carried = |out: u32| facts.beneath[1].get(out).is_some_and(|of| of.carried);
+        merge.some(&all, what, |pair| carried(pair.1));
+    }
     let blocks = [
         ("out", facts.defaults.block_out),
         ("fwd", facts.defaults.block_forward),
@@ -532,7 +624,7 @@ fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
 fn by_bridges(facts: &Facts, ruleset: &Ruleset, merge: &mut Merge<'_>) {
     let all = Area::all(merge.version);
     for (side, beneath) in [Side::From, Side::To].into_iter().zip(&facts.beneath) {
-        let is_bridged = |index: u32| beneath.get(&index).is_some_and(|passed| passed.bridged);
+        let is_bridged = |index: u32| beneath.get(index).is_some_and(|passed| passed.bridged);
         for (rule, _) in bridged::met(&facts.bridged, &mut ruleset.chains.iter(), side) {
             merge.some(&all, &rule, |pair| match side {
                 Side::From => is_bridged(pair.0),
@@ -542,7 +634,7 @@ fn by_bridges(facts: &Facts, ruleset: &Ruleset, merge: &mut Merge<'_>) {
     }
     let by_pvid = |index: u32| {
         facts.beneath[0]
-            .get(&index)
+            .get(index)
             .is_some_and(|passed| passed.by_pvid)
     };
     if let Some((rule, _)) = bridged::met_by_pvid(&facts.bridged) {

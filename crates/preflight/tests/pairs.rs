@@ -92,6 +92,10 @@ fn cases() -> Vec<Case> {
                 "FORWARD has policy ",
             )
         },
+        Case {
+            fragments: [true, false],
+            ..case("docker.nft", [16, 16], [docker, &[]], "masquerade")
+        },
         // Nothing but its own link.
         Case {
             fragments: [true, false],
@@ -475,7 +479,7 @@ fn what_is_below_a_vlan_sees_tags() {
                 &mut known,
             )
             .unwrap();
-            let pairs = found.firewall.v4.pairs.into_iter();
+            let pairs = found.firewall.v4.pairs.iter();
             pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
         };
         for rule in [
@@ -511,6 +515,7 @@ fn what_is_sent_in_tunnels_meets_what_this_machine_sends_meets() {
         let outer = Outer {
             name: "gre1".into(),
             protocol: 47,
+            port: None,
             local: Some([192, 0, 2, 1].into()),
             remote: Some([192, 0, 2, 2].into()),
         };
@@ -587,7 +592,7 @@ fn what_is_sent_in_tunnels_meets_what_this_machine_sends_meets() {
                 assert_eq!(is, closes, "{set}, version {version}: {:#?}", found.why);
             }
             assert!(found.firewall.segments, "{set}");
-            assert_eq!(found.ends, None, "nothing comes in by a tunnel");
+            assert_eq!(found.ends, [], "nothing comes in by a tunnel");
             run("nft flush ruleset");
             if set.contains("legacy") {
                 run("iptables-legacy -F");
@@ -600,14 +605,220 @@ fn what_is_sent_in_tunnels_meets_what_this_machine_sends_meets() {
                 "{:#?}",
                 found.why
             );
-            // What comes in by it.
-            let beneath = passed(&BTreeMap::new());
-            let (way_in, way_out) = (Way::of(&outs, &beneath), Way::of(&ins, &beneath));
-            let found = look(way_in, way_out, &mut Known::default()).unwrap();
-            let ends = found.ends.unwrap();
-            assert_eq!(ends.tunnels, ["gre1".to_owned()].into());
-            assert!(ends.rule.contains("nft ip"), "{}", ends.rule);
         }
+    });
+}
+
+/// Packets that carry what comes in by a tunnel are to this machine.
+#[test]
+fn what_comes_in_by_tunnels_meets_what_this_machine_receives_meets() {
+    namespace("outer-in", |_| {
+        for link in ["eth0", "lan0"] {
+            run(&format!(
+                "ip link add {link} type veth peer name {link}-far"
+            ));
+        }
+        run("ip link add br0 type bridge");
+        // Names of tunnels that are not there, as this kernel may have no GRE.
+        let (gre, vxlan) = (9_998, 9_999);
+        let named = |of: &[(u32, &str)]| -> BTreeMap<u32, String> {
+            of.iter()
+                .map(|(i, name)| (*i, (*name).to_owned()))
+                .collect()
+        };
+        let (eth0, lan0, br0) = (index("eth0"), index("lan0"), index("br0"));
+        let outs = named(&[(eth0, "eth0"), (lan0, "lan0")]);
+        let ins = named(&[(eth0, "eth0"), (lan0, "lan0"), (br0, "br0"), (gre, "gre1")]);
+        let outer = |name: &str, protocol, port, remote| Outer {
+            name: name.to_owned(),
+            protocol,
+            port,
+            local: Some([192, 0, 2, 1].into()),
+            remote,
+        };
+        // The bridge has the VXLAN as its only port.
+        let beneath: Beneath = [
+            (
+                gre,
+                Passed {
+                    tunnels: [(gre, outer("gre1", 47, None, Some([192, 0, 2, 2].into())))].into(),
+                    ..Passed::default()
+                },
+            ),
+            (
+                br0,
+                Passed {
+                    links: named(&[(vxlan, "vxlan5")]),
+                    bridged: true,
+                    tunnels: [(vxlan, outer("vxlan5", 17, Some(4789), None))].into(),
+                    ..Passed::default()
+                },
+            ),
+        ]
+        .into();
+        let found = || {
+            let none = Beneath::new();
+            let (way_in, way_out) = (Way::of(&ins, &beneath), Way::of(&outs, &none));
+            look(way_in, way_out, &mut Known::default()).unwrap()
+        };
+        // By name: tunnels, and links as `by eth0`.
+        let closed = |verdicts: &Verdicts| -> Vec<String> {
+            let name = |index: &u32| match *index {
+                index if index == gre => "gre1".to_owned(),
+                index if index == vxlan => "vxlan5".to_owned(),
+                index => format!("by {}", ins[&index]),
+            };
+            let mut all: Vec<String> = verdicts.firewall.tunnels.iter().map(name).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(closed(&found()), [""; 0]);
+        let mut wrong = Vec::new();
+        let chain = |hook: &str, rules: &str| {
+            let nat = ["nat ", "masq", "redirect"];
+            let kind = match nat.iter().any(|word| rules.contains(word)) {
+                true => "nat",
+                false => "filter",
+            };
+            format!(
+                "nft 'table ip t {{ chain c {{ type {kind} hook {hook} priority 0; {rules}; }}; }}'"
+            )
+        };
+        let (both, none): (&[&str], &[&str]) = (&["gre1", "vxlan5"], &[]);
+        let (g, v): (&[&str], &[&str]) = (&["gre1"], &["vxlan5"]);
+        for (set, closes) in [
+            (chain("input", "ip protocol icmp drop; udp dport 53 drop; accept"), none),
+            (chain("input", "meta l4proto gre drop"), g),
+            (chain("input", "udp dport 4789 drop"), v),
+            (chain("input", "udp dport 4000-5000 drop"), v),
+            (chain("input", "udp dport { 53, 4789 } drop"), v),
+            (chain("input", "udp dport != 53 drop"), v),
+            (chain("input", "udp dport vmap { 53 : drop, 4789 : accept }; meta l4proto udp drop"), none),
+            (chain("input", "udp sport 53 drop"), v),
+            (chain("input", "udp length 100-200 drop"), v),
+            (chain("input", "meta l4proto != gre drop"), v),
+            (chain("input", "ip protocol 47 counter"), g),
+            (chain("input", "log"), both),
+            (chain("input", "policy drop; meta l4proto gre accept; udp dport 4789 accept"), none),
+            (chain("input", "policy drop; meta l4proto gre accept"), v),
+            (chain("input", "policy drop; udp dport 53 accept"), both),
+            (chain("input", "ip saddr 192.0.2.2 drop"), both),
+            (chain("input", "ip saddr 198.51.100.0/24 drop"), v),
+            (chain("input", "ip daddr 192.0.2.9 drop"), none),
+            (chain("input", "ip saddr 192.0.2.0/24 meta l4proto gre accept; ip saddr 10.0.0.0/8 udp dport 4789 accept; drop"), v),
+            (chain("input", "ct state invalid drop"), both),
+            (chain("input", "ct state established accept"), none),
+            (chain("input", "fib daddr type != local drop"), none),
+            (chain("input", "fib daddr type local drop"), both),
+            (chain("input", "iifname eth0 drop"), &["by eth0"]),
+            (chain("input", "iifname { eth0, lan0 } drop"), both),
+            (chain("input", "iifname docker0 drop"), none),
+            (chain("input", "iifname eth0 meta l4proto gre drop"), g),
+            (chain("prerouting", "ip daddr 192.0.2.1 drop"), both),
+            (chain("prerouting", "iifname lan0 notrack"), none),
+            (chain("prerouting", "iifname lan0 meta mark set 1"), &["by lan0"]),
+            (chain("prerouting", "fib daddr type local tcp dport 80 dnat to 10.1.1.1"), none),
+            (chain("prerouting", "fib daddr type local udp dport 53 dnat to 10.1.1.1"), none),
+            (chain("prerouting", "fib daddr type local udp dport 4789 dnat to 10.1.1.1"), v),
+            (chain("prerouting", "ip daddr 203.0.113.9 dnat to 192.0.2.2"), g),
+            (chain("prerouting", "ip daddr 203.0.113.9 redirect"), both),
+            // What is to other machines, and from this one.
+            (chain("forward", "drop"), none),
+            (chain("output", "meta l4proto gre drop"), none),
+            (chain("output", "policy drop; ct state established accept"), both),
+            (chain("output", "policy drop; meta l4proto { gre, udp } accept; ct state established accept"), none),
+            (chain("postrouting", "ip saddr 172.17.0.0/16 masquerade"), none),
+            (chain("postrouting", "oifname eth0 masquerade"), both),
+            (chain("postrouting", "oifname docker0 snat to 192.0.2.1"), both),
+            (chain("postrouting", "oifname docker0 snat to 203.0.113.1"), none),
+            (
+                "nft 'table netdev t { chain e { type filter hook ingress device eth0 priority 0; ip saddr 10.0.0.1 accept; }; }'".into(),
+                none,
+            ),
+            (
+                "nft 'table netdev t { chain e { type filter hook ingress device eth0 priority 0; udp dport 4789 drop; }; }'".into(),
+                v,
+            ),
+            (
+                "nft 'table netdev t { chain e { type filter hook ingress device eth0 priority 0; counter; }; }'".into(),
+                &["by eth0"],
+            ),
+            // The frames inside are what the bridge sees.
+            (
+                "nft 'table bridge t { chain e { type filter hook prerouting priority 0; counter; }; }'".into(),
+                none,
+            ),
+            ("tc qdisc add dev eth0 clsact; tc filter add dev eth0 ingress matchall action drop".into(), &["by eth0"]),
+            ("tc qdisc add dev eth0 clsact; tc filter add dev eth0 egress matchall action drop".into(), none),
+            ("ip xfrm policy add dir in src 192.0.2.2 dst 192.0.2.1 proto gre tmpl proto esp mode transport".into(), g),
+            ("ip xfrm policy add dir in src 198.51.100.1 dst 192.0.2.1 tmpl proto esp mode transport".into(), v),
+            ("ip xfrm policy add dir out src 192.0.2.1 dst 192.0.2.2 tmpl proto esp mode transport".into(), none),
+            ("iptables-nft -A INPUT -p tcp -j DROP".into(), none),
+            ("iptables-nft -A INPUT -p gre -j DROP".into(), g),
+            ("iptables-nft -A INPUT -p udp --dport 53 -j DROP".into(), none),
+            ("iptables-nft -A INPUT -p udp --dport 4789 -j DROP".into(), v),
+            ("iptables-nft -A INPUT -p udp ! --dport 4789 -j DROP".into(), none),
+            ("iptables-nft -A INPUT -p udp --sport 53 -j DROP".into(), v),
+            ("iptables-nft -A INPUT -p udp -m multiport --dports 53,4789 -j DROP".into(), v),
+            ("iptables-nft -A INPUT -p udp --dport 4789 -m limit --limit 1/s -j ACCEPT".into(), v),
+            ("iptables-legacy -A INPUT -p 47 -j DROP".into(), g),
+            ("iptables-legacy -A INPUT -p udp --dport 4789 -j DROP".into(), v),
+            ("iptables-legacy -A INPUT -p udp --dport 4000:4788 -j DROP".into(), none),
+            ("iptables-legacy -P INPUT DROP; iptables-legacy -A INPUT -p udp --dport 4789 -j ACCEPT".into(), g),
+        ] {
+            if !try_run(&set) {
+                eprintln!("skipped: this kernel does not take {set}");
+                continue;
+            }
+            let found = found();
+            if closed(&found) != closes {
+                wrong.push(format!("{set}: {:?}, not {closes:?}: {:?}", closed(&found), found.ends));
+            }
+            assert_eq!(found.ends.is_empty(), closes.is_empty(), "{set}");
+            if set.contains("legacy") {
+                run("iptables-legacy -P INPUT ACCEPT; iptables-legacy -F");
+            }
+            try_run("nft flush ruleset; ip xfrm policy flush; tc qdisc del dev eth0 clsact; true");
+        }
+        // What others install.
+        for (name, closes) in [
+            ("docker.iptables", none),
+            ("docker-drop.iptables", none),
+            ("docker.nft", none),
+            ("kube-proxy.iptables", none),
+            // Sources that a VXLAN may have.
+            ("tailscale.iptables", v),
+            ("libvirt.iptables", none),
+            // Only what is forwarded is in there.
+            ("firewalld.nft", none),
+            ("ufw.iptables", both),
+        ] {
+            for iptables in ["nft", "legacy"] {
+                let legacy = iptables == "legacy";
+                if legacy && name.ends_with("nft") || !load(name, iptables) {
+                    eprintln!("skipped: {name} by {iptables}");
+                    continue;
+                }
+                let found = found();
+                if closed(&found) != closes {
+                    wrong.push(format!(
+                        "{name} by {iptables}: {:?}, not {closes:?}: {:?}",
+                        closed(&found),
+                        found.ends
+                    ));
+                }
+                run("nft flush ruleset");
+                if legacy {
+                    for table in ["filter", "nat", "mangle"] {
+                        run(&format!(
+                            "iptables-legacy -t {table} -F; iptables-legacy -t {table} -X"
+                        ));
+                    }
+                    run("iptables-legacy -P INPUT ACCEPT; iptables-legacy -P FORWARD ACCEPT");
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     });
 }
 
@@ -644,7 +855,7 @@ fn what_bridges_have_packets_pass_concerns_them() {
         let mut known = Known::default();
         let mut closed = |ins: &Beneath, outs: &Beneath| {
             let found = look(Way::of(&links, ins), Way::of(&links, outs), &mut known).unwrap();
-            let pairs = found.firewall.v4.pairs.into_iter();
+            let pairs = found.firewall.v4.pairs.iter();
             pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
         };
         assert_eq!(closed(&ports, &ports), []);
@@ -713,7 +924,7 @@ fn what_is_on_a_part_concerns_the_bond() {
                 &mut known,
             )
             .unwrap();
-            let pairs = found.firewall.v4.pairs.into_iter();
+            let pairs = found.firewall.v4.pairs.iter();
             pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
         };
         assert_eq!(closed(), []);

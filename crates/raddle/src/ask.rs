@@ -242,11 +242,18 @@ fn status_links(out: &mut String, status: &Status) {
     for link in &status.links {
         let (dev, mode) = (&link.dev, &link.mode);
         let state = state(link.state.as_deref());
-        let _ = write!(out, "  link {dev}{state}: {mode}, in");
-        match (link.out, left.get(dev)) {
-            (true, _) => out.push_str(" and out\n"),
-            (false, Some(why)) => _ = writeln!(out, ", not out: {why}"),
-            (false, None) => out.push('\n'),
+        let _ = write!(out, "  link {dev}{state}: {mode}, ");
+        let not_out = left.get(dev).filter(|_| !link.out);
+        let not_out = not_out.map_or(String::new(), |why| format!(", not out: {why}"));
+        let _ = match (link.out_only(), link.out) {
+            (None, true) => writeln!(out, "in and out"),
+            (None, false) => writeln!(out, "in{not_out}"),
+            (Some(why), true) => writeln!(out, "out only: {why}"),
+            (Some(why), false) => writeln!(out, "not in: {why}{not_out}"),
+        };
+        let some = link.not_in.iter().filter(|_| link.out_only().is_none());
+        for (tunnel, why) in some {
+            let _ = writeln!(out, "    nothing in by {tunnel}: {why}");
         }
         if let Some(why) = &link.lacking {
             let _ = writeln!(out, "    tagged frames are left to the kernel: {why}");
@@ -402,7 +409,9 @@ mod tests {
             lacking: mode
                 .starts_with("by")
                 .then(|| "the verifier refused".into()),
+            not_in: Default::default(),
         };
+        let not_in = |names: &[&str]| names.iter().map(|name| ((*name).into(), "a drop".into()));
         let hash = |why: Option<&str>| {
             Some(RxHash {
                 read: why.is_none(),
@@ -418,6 +427,24 @@ mod tests {
                 link("c", "generic", "down", false, None),
                 link("d", "native", "no carrier", true, None),
                 link("a.5", "by a", "up", true, None),
+                Link {
+                    not_in: not_in(&["gre1"]).collect(),
+                    ..link("gre1", "tunnel", "up", true, None)
+                },
+                Link {
+                    not_in: not_in(&["gre2"]).collect(),
+                    ..link("gre2", "tunnel", "up", false, None)
+                },
+                Link {
+                    not_in: not_in(&["vx1", "vx2"]).collect(),
+                    lacking: None,
+                    ..link("br1", "by vx1, vx2", "up", true, None)
+                },
+                Link {
+                    not_in: not_in(&["vx3"]).collect(),
+                    lacking: None,
+                    ..link("br3", "by eth1, vx3", "up", true, None)
+                },
             ],
             out_only: vec![OutOnly {
                 ifindex: 0,
@@ -437,6 +464,9 @@ mod tests {
              link b: native, in, not out: qdisc tbf\n    receive hash not read: no BTF\n  \
              link c (down): generic, in\n  link d (no carrier): native, in and out\n  \
              link a.5: by a, in and out\n    tagged frames are left to the kernel: the verifier refused\n  \
+             link gre1: tunnel, out only: a drop\n  link gre2: tunnel, not in: a drop\n  \
+             link br1: by vx1, vx2, out only: a drop\n  \
+             link br3: by eth1, vx3, in and out\n    nothing in by vx3: a drop\n  \
              link e: out only: not named\n  link lo: left to the kernel: loopback\n"
         );
     }

@@ -156,19 +156,34 @@ impl Guards {
             write_ranges(&kept, &mut ranges);
         }
         let mut numbers = BTreeMap::from([(Column::default(), 0)]);
+        let mut apart: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for (link, out) in self.apart.iter().filter(|(link, _)| ins.contains(link)) {
+            apart.entry(*out).or_default().insert(*link);
+        }
+        // A thousand out-links that are alike are one column of a thousand in-links.
+        let mut alike = HashMap::new();
         for &out in &ports.out {
-            let closed = families
-                .map(|(looked_at, families)| families.map(|of| column(of, looked_at, &ins, out)));
-            let apart = ins
-                .iter()
-                .filter(|link| self.apart.contains(&(**link, out)));
-            let column = Column {
-                closed: closed.unwrap_or_default(),
-                apart: apart.copied().collect(),
-            };
-            let mark = match column.apart.is_empty() {
+            let apart = apart.remove(&out).unwrap_or_default();
+            let mark = match apart.is_empty() {
                 true => 0,
                 false => FILTERED_APART,
+            };
+            let place = families.map(|(looked_at, families)| {
+                let of = families.map(|of| place(of, out));
+                (looked_at.out.contains(&out), of)
+            });
+            let key = (place, apart.clone());
+            if let Some(&zone) = alike.get(&key) {
+                if zone != 0 {
+                    zones.insert(out, zone as u8 | mark);
+                }
+                continue;
+            }
+            let closed = families
+                .map(|(looked_at, families)| families.map(|of| column(of, looked_at, &ins, out)));
+            let column = Column {
+                closed: closed.unwrap_or_default(),
+                apart,
             };
             let next = numbers.len();
             let zone = *numbers.entry(column.clone()).or_insert(next.min(ZONES - 1));
@@ -185,6 +200,7 @@ impl Guards {
             if zone != 0 {
                 zones.insert(out, zone as u8 | mark);
             }
+            alike.insert(key, zone);
         }
         let changes = (&columns, &zones, &ranges, &kept)
             != (&self.columns, &self.zones.0, &self.ranges, &self.kept);
@@ -201,6 +217,7 @@ impl Guards {
             | link_flags::TRACKED4
             | link_flags::TRACKED6
             | link_flags::NO_SEGMENTS
+            | link_flags::NO_TUNNELS
             | link_flags::RULES4_BEHIND
             | link_flags::RULES6_BEHIND
             | link_flags::FILTERED_APART);
@@ -266,12 +283,38 @@ impl Guards {
                 guarded || closed || firewall.segments,
                 link_flags::NO_SEGMENTS,
             ),
+            (
+                firewall.tunnels.contains(&link) || !looked_at.enabled.contains(&link),
+                link_flags::NO_TUNNELS,
+            ),
         ] {
             if on {
                 entry.flags |= flag;
             }
         }
     }
+}
+
+impl Guards {
+    /// Likewise of a port of a bridge, which no packet comes in by, but frames do that tunnels carry.
+    pub(crate) fn write_port(&self, port: u32, entry: &mut LinkEntry) {
+        let closes = self.found.as_ref().is_some_and(|(looked_at, firewall)| {
+            firewall.tunnels.contains(&port) || !looked_at.out.contains(&port)
+        });
+        if closes {
+            entry.flags |= link_flags::NO_TUNNELS;
+        }
+    }
+}
+
+/// In which blocks of pairs an out-link is, and in which of the ranges that are not kept: those that are in the same are alike.
+fn place(of: &Guarded, out: u32) -> Vec<bool> {
+    let blocks = of.pairs.blocks().iter();
+    let blocks = blocks.map(|block| block.outs.contains(&out));
+    let beyond = of.ranges.iter().skip(RANGES);
+    blocks
+        .chain(beyond.map(|range| range.outs.contains(&out)))
+        .collect()
 }
 
 /// The in-links from which this out-link is closed to a family.

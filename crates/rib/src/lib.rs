@@ -39,7 +39,7 @@ pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use counted::Sent;
 pub use egress::Egress;
 pub use guards::PuntedByRule;
-pub use lower::lower_links;
+pub use lower::{LowerLinks, lower_links};
 pub use prefix::{Addr, Prefix};
 pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};

@@ -1,6 +1,6 @@
 //! The links that frames of a link come in by, through all that is between.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::event::{FdbEntry, Link};
 use crate::rib::Rib;
@@ -41,7 +41,39 @@ pub fn lower_links<'a, P: IntoIterator<Item = u32>>(
     lower
 }
 
+/// Finds the lower links of many links, which costs one walk over all of them.
+#[allow(missing_debug_implementations, reason = "a mirror has none")]
+pub struct LowerLinks<'a> {
+    rib: &'a Rib,
+    /// Of bridges and bonds.
+    ports: HashMap<u32, Vec<u32>>,
+}
+
+impl LowerLinks<'_> {
+    /// As [`Rib::lower_links`].
+    pub fn of(&self, index: u32) -> BTreeSet<u32> {
+        let ports = |of: u32| self.ports.get(&of).into_iter().flatten().copied();
+        lower_links(index, |index| self.rib.link(index), ports)
+    }
+
+    /// Of which links these are.
+    pub fn rib(&self) -> &Rib {
+        self.rib
+    }
+}
+
 impl Rib {
+    /// For more than one of [`Rib::lower_links`].
+    pub fn all_lower_links(&self) -> LowerLinks<'_> {
+        let mut ports: HashMap<u32, Vec<u32>> = HashMap::new();
+        for link in self.links() {
+            if let Some(master) = link.master {
+                ports.entry(master).or_default().push(link.index);
+            }
+        }
+        LowerLinks { rib: self, ports }
+    }
+
     /// The links that the program has to be on so that it sees what comes in by link `index`, see [`lower_links`]: itself, or those
     /// below it where it is a VLAN, a bridge or a macvlan. A bond stands for itself.
     pub fn lower_links(&self, index: u32) -> BTreeSet<u32> {

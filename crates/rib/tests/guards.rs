@@ -167,7 +167,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     let guarded = || {
         let pair = (1..=LINKS, 1..=LINKS);
         proptest::collection::btree_set(pair, 0..8).prop_map(|pairs| Guarded {
-            pairs,
+            pairs: pairs.into_iter().collect(),
             ..Guarded::default()
         })
     };
@@ -175,7 +175,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         let firewall = Firewall {
             v4,
             v6,
-            segments: false,
+            ..Firewall::default()
         };
         Some((ports, firewall))
     });

@@ -18,6 +18,7 @@ use raddle_rib::event::{
     Nexthop, NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings,
     Tunnel, TunnelDf, TunnelFdb, TunnelKind, Vlan,
 };
+use raddle_rib::firewall::Firewall;
 use raddle_rib::{Ports, Rib};
 
 const CAPACITY: Capacity = Capacity {
@@ -1052,6 +1053,46 @@ enum Change {
     Ports(Ports),
     /// Links only, then all.
     Links,
+}
+
+#[test]
+fn a_firewall_closes_tunnels_and_what_carries_them() {
+    let mut rib = started();
+    let is_closed = |rib: &Rib, index: u32| {
+        let flags = rib.memory().link(index).flags;
+        assert_ne!(flags, 0, "{index}");
+        flags & link_flags::NO_TUNNELS != 0
+    };
+    let all = [WIRE, IPIP, GRE, VXLAN, PORT];
+    let closed = |rib: &Rib| -> Vec<u32> {
+        let mut links = all.to_vec();
+        links.retain(|index| is_closed(rib, *index));
+        links
+    };
+    let find = |rib: &mut Rib, ports: Ports, tunnels: &[u32]| {
+        let firewall = Firewall {
+            tunnels: tunnels.iter().copied().collect(),
+            ..Firewall::default()
+        };
+        rib.set_firewall(Some((ports, firewall)));
+        assert!(rib.commit_firewall());
+    };
+    assert_eq!(closed(&rib), [0; 0], "nobody looks");
+    find(&mut rib, ports(), &[]);
+    assert_eq!(closed(&rib), [0; 0]);
+    find(&mut rib, ports(), &[GRE, PORT]);
+    assert_eq!(closed(&rib), [GRE, PORT]);
+    find(&mut rib, ports(), &[WIRE]);
+    assert_eq!(closed(&rib), [WIRE]);
+    // What was not looked at: a port by whether packets leave by it, as none come in by it.
+    let mut some = ports();
+    some.enabled.remove(&IPIP);
+    some.out.remove(&PORT);
+    find(&mut rib, some, &[]);
+    assert_eq!(closed(&rib), [IPIP, PORT]);
+    rib.set_firewall(None);
+    assert!(rib.commit_firewall());
+    assert_eq!(closed(&rib), [0; 0]);
 }
 
 fn address() -> impl Strategy<Value = Ipv4Addr> {

@@ -17,11 +17,14 @@
 //!    else may ask for it.
 //!
 //! **T5 to T7, in**: for an IPv4 packet that has passed A1 to A9, and is routed to a segment of kind
-//! [`TUNNEL_END`](raddle_image::segment_kind::TUNNEL_END). All failures are `local`: it is an address of this machine, and the kernel sees to it.
+//! [`TUNNEL_END`](raddle_image::segment_kind::TUNNEL_END). All failures but one are `local`: it is an address of this machine, and the kernel sees
+//! to it.
 //! 1. (T5) It is no fragment and not marked CE or ECT(1), which may go over to what is inside (`INET_ECN_decapsulate`). Behind its header is IPv4 or IPv6; or GRE in version 0 with nothing but perhaps a key, and these
 //!    behind it; or UDP of the length that there is and VXLAN with a VNI and nothing else, and a frame behind it. A checksum of UDP that is
 //!    not 0 is right.
 //! 2. (T6) A tunnel ends there: [`raddle_image::TunnelEnd`], by the other end and key, or port and VNI. It carries the family inside.
+//!    A firewall may concern outer packets by this tunnel, or any by the link that they came in by
+//!    ([`NO_TUNNELS`](raddle_image::link_flags::NO_TUNNELS)): `firewall`.
 //! 3. (T7) What is inside comes in by the tunnel's link as any packet or frame does, by steps P4 and on; behind it are no segments and no
 //!    tunnels. What does not leave and is routed to raddle's own is dropped: the kernel has no such route.
 //!

@@ -100,6 +100,7 @@ struct config {
 #define LINK_VLANS 262144
 #define LINK_PORT 524288
 #define LINK_MACVLANS 1048576
+#define LINK_NO_TUNNELS 2097152
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {

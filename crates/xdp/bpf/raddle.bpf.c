@@ -292,10 +292,10 @@ inline_always int kept_from_segment(const struct packet *p)
 {
 	const __u16 *words = p->data;
 
-	if (p->link->flags & LINK_NO_SEGMENTS)
+	if (p->link->flags & (LINK_NO_SEGMENTS | LINK_NO_TUNNELS) && p->link->flags & segment_closed_by(p->segment))
 		return REASON_FIREWALL | (segment_never_punts(p->segment) ? DROP : 0);
-	if ((void *)(words + ETH_HLEN / 2) > p->data_end || words[6] != bpf_htons(ETH_P_IP) ||
-	    segment_never_punts(p->segment))
+	if (!(p->link->flags & LINK_FILTERED_APART) || (void *)(words + ETH_HLEN / 2) > p->data_end ||
+	    words[6] != bpf_htons(ETH_P_IP) || segment_never_punts(p->segment))
 		return GO(NEXT_SRV6);
 	return REASON_RP_FILTER;
 }
@@ -307,7 +307,8 @@ inline_always int decide_further(struct packet *p, __u32 cpu, int verdict)
 		verdict = forward_slow(p, cpu);
 	if (verdict == GO_OR(NEXT_PUSH, REASON_OUT_LINK))
 		verdict = push(p, cpu);
-	if (verdict == GO(NEXT_SRV6) && p->link && p->link->flags & (LINK_NO_SEGMENTS | LINK_FILTERED_APART))
+	if (verdict == GO(NEXT_SRV6) && p->link &&
+	    p->link->flags & (LINK_NO_SEGMENTS | LINK_NO_TUNNELS | LINK_FILTERED_APART))
 		verdict = kept_from_segment(p);
 	return verdict;
 }

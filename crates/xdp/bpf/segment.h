@@ -12,6 +12,16 @@
 #include "packet.h"
 #include "srv6_fast.h"
 
+/* The flag of a link that leaves what comes to a segment to the kernel, because of a firewall. */
+inline_always __u32 segment_closed_by(__u32 number)
+{
+	__u64 index = INDEX(number);
+
+	if (index >= segments_len || ELEMENT(segments, const struct segment, index)->kind != SEGMENT_TUNNEL_END)
+		return LINK_NO_SEGMENTS;
+	return LINK_NO_TUNNELS;
+}
+
 #ifdef SEGMENTS
 /* Goes on in the program for segments with a packet that came in by link `in` of `here`; `tags` are what was taken off it. */
 inline_always void to_segment(struct packet *p, struct scratch *here)

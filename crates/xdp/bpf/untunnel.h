@@ -130,6 +130,9 @@ inline_always int find_tunnel(struct xdp_md *ctx, struct srv6_ctx *w, const stru
 	if (type && !(leads >> 32 & (type == ETH_P_IPV6 ? TUNNEL_F_CARRIES6 : TUNNEL_F_CARRIES4)))
 		return REASON_LOCAL;
 	w->inside = leads;
+	leads = INDEX((__u32)leads);
+	if (leads < MAX_LINKS && ELEMENT(links, const struct link_entry, leads)->flags & LINK_NO_TUNNELS)
+		return REASON_FIREWALL;
 	return 0;
 }
 

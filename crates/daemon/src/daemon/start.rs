@@ -1,7 +1,7 @@
 //! The daemon's start: everything is looked at first, then the image is compiled, then programs are
 //! attached.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -316,6 +316,7 @@ impl Daemon {
             sent: HashMap::new(),
             shaped: ready.shaped,
             punted: Vec::new(),
+            not_in: BTreeMap::new(),
             expiry: Expiry::default(),
             path_mtus: PathMtus::default(),
             dirty_since: None,
@@ -353,11 +354,12 @@ impl Daemon {
             tracing::info!("link {name} is left to the kernel: {why}");
         }
         let usage = self.rib.usage();
+        let lower = self.rib.all_lower_links();
         let modes: Vec<String> = self
             .plan
             .attach
             .iter()
-            .map(|(index, name)| format!("{name} ({})", report::mode(self, *index)))
+            .map(|(index, name)| format!("{name} ({})", report::mode(self, &lower, *index)))
             .collect();
         tracing::info!(
             "forwarding from {}: {} IPv4 and {} IPv6 routes, ready after {:?}",

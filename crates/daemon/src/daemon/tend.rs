@@ -275,6 +275,7 @@ impl Daemon {
             Ok(looked) => {
                 self.rib
                     .set_firewall(Some((self.plan.ports(), looked.firewall)));
+                self.not_in = looked.not_in;
                 if looked.nothing.is_none() {
                     self.tell_punted(looked.punted);
                 }

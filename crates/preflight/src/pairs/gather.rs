@@ -1,7 +1,7 @@
 //! Asks the kernel for what pairs are judged by.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_netlink::probe::conntrack::Tracker;
 use raddle_netlink::probe::hooks::Hooked;
@@ -9,7 +9,7 @@ use raddle_netlink::probe::tc::{self, Direction, Qdisc};
 use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nft, xfrm};
 use raddle_rib::is_local_first;
 
-use super::{Ends, Facts, Links, Verdicts, judge};
+use super::{Facts, Links, Verdicts, judge};
 use crate::Way;
 use crate::bridged::{self, Bridged};
 use crate::firewall::Known;
@@ -71,8 +71,9 @@ pub(crate) fn look(
     let mut asked: BTreeMap<(u32, Direction), Vec<String>> = BTreeMap::new();
     for (way, direction) in [(way_in, Direction::Ingress), (way_out, Direction::Egress)] {
         for (&link, name) in way.links {
-            let passed = way.beneath.get(&link).into_iter().flat_map(|of| &of.links);
-            for (&index, name) in std::iter::once((&link, name)).chain(passed) {
+            let passed = way.beneath.get(link);
+            let links = passed.into_iter().flat_map(|of| &of.links);
+            for (&index, name) in std::iter::once((&link, name)).chain(links) {
                 let found = match asked.entry((index, direction)) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => new.insert(programs(index, name, direction, &qdiscs)?),
@@ -82,6 +83,19 @@ pub(crate) fn look(
                     .programs
                     .extend(found.map(|what| (link, direction, what)));
             }
+        }
+    }
+    // One is enough, whichever tunnel it is.
+    let carried = |link: &u32| way_out.beneath.get(*link).is_some_and(|of| of.carried);
+    if outs.keys().any(carried) {
+        for (&index, name) in way_out.beneath.carriers() {
+            let found = match asked.get(&(index, Direction::Egress)) {
+                Some(known) => known.first().cloned(),
+                None => programs(index, name, Direction::Egress, &qdiscs)?
+                    .into_iter()
+                    .next(),
+            };
+            facts.on_carriers = facts.on_carriers.or(found);
         }
     }
     let ruleset = known.ruleset(generation)?;
@@ -96,14 +110,7 @@ pub(crate) fn look(
         return Ok(verdicts.clone());
     }
     let mut verdicts = judge(&facts, &ruleset);
-    let met = met(&facts, &ruleset);
-    verdicts.firewall.segments = met.is_some();
-    let tunnels = ins.keys().filter_map(|index| facts.beneath[0].get(index));
-    let tunnels = tunnels.flat_map(|beneath| beneath.tunnels.values());
-    let tunnels: BTreeSet<String> = tunnels.map(|outer| outer.name.clone()).collect();
-    verdicts.ends = met
-        .filter(|_| !tunnels.is_empty())
-        .map(|rule| Ends { tunnels, rule });
+    verdicts.firewall.segments = is_any(&facts, &ruleset);
     known.last = Some((facts, verdicts.clone()));
     Ok(verdicts)
 }
@@ -128,66 +135,26 @@ fn programs(
     Ok(found)
 }
 
-/// Something that packets may meet, on whatever links, if there is anything at all.
-fn met(facts: &Facts, ruleset: &Ruleset) -> Option<String> {
-    let rule = ruleset.rules.first().map(|(family, rule)| {
-        let (table, chain) = (&rule.table, &rule.chain);
-        format!("nft {family} {table} {chain} has a rule")
-    });
-    let policy = || {
-        let chain = ruleset.chains.iter().find(|chain| chain.policy_drop)?;
-        let (family, table, name) = (chain.family, &chain.table, &chain.name);
-        Some(format!("nft {family} {table} {name} has policy drop"))
-    };
-    let legacy = || {
-        let mut chains = facts.tables.iter().flat_map(|table| &table.chains);
-        let chain = chains.find(|chain| chain.has_rules || chain.policy_drop)?;
-        let (command, table, hook) = (chain.family.command(), &chain.table, chain.hook);
-        let what = if chain.has_rules {
-            "rules"
-        } else {
-            "policy DROP"
-        };
-        Some(format!("{command} -t {table} {hook} has {what}"))
-    };
-    let bridged = || {
-        let mut chains = facts.bridged.ebtables.iter();
-        let ebtables = chains.any(|chain| chain.rules > 0 || chain.policy_drop);
-        let what = "ebtables has rules, or a policy DROP";
-        let tagged = facts.bridged.filters_tagged;
-        let sysctl = "net.bridge.bridge-nf-filter-vlan-tagged is 1";
-        ebtables
-            .then_some(what)
-            .or(tagged.then_some(sysctl))
-            .map(str::to_owned)
-    };
-    let tracker = || facts.trackers.first().map(|tracker| tracker.who.clone());
-    let program = || facts.programs.first().map(|(.., what)| what.clone());
-    let policies = || {
-        let policy = facts.policies.first()?;
-        Some(format!("xfrm policy {policy}"))
-    };
-    let services = || (facts.services > 0).then(|| "IPVS has virtual services".to_owned());
-    let hook = || {
-        let mut hooks = facts.foreign.iter().chain(&facts.foreign_to_local);
-        let hooked = hooks.next()?;
-        let (function, place) = (&hooked.function, hooked.place);
-        Some(format!("netfilter hook {function} at {place}"))
-    };
-    let blocks = || {
-        let defaults = facts.defaults;
-        let blocks = defaults.block_in || defaults.block_out || defaults.block_forward;
-        blocks.then(|| "xfrm blocks by default".to_owned())
-    };
-    rule.or_else(policy)
-        .or_else(legacy)
-        .or_else(bridged)
-        .or_else(tracker)
-        .or_else(program)
-        .or_else(policies)
-        .or_else(services)
-        .or_else(hook)
-        .or_else(blocks)
+/// Whether there is anything at all that packets may meet, on whatever links.
+fn is_any(facts: &Facts, ruleset: &Ruleset) -> bool {
+    let mut legacy = facts.tables.iter().flat_map(|table| &table.chains);
+    let mut ebtables = facts.bridged.ebtables.iter();
+    let defaults = facts.defaults;
+    !ruleset.rules.is_empty()
+        || ruleset.chains.iter().any(|chain| chain.policy_drop)
+        || legacy.any(|chain| chain.has_rules || chain.policy_drop)
+        || ebtables.any(|chain| chain.rules > 0 || chain.policy_drop)
+        || facts.bridged.filters_tagged
+        || !facts.trackers.is_empty()
+        || !facts.programs.is_empty()
+        || facts.on_carriers.is_some()
+        || !facts.policies.is_empty()
+        || facts.services > 0
+        || !facts.foreign.is_empty()
+        || !facts.foreign_to_local.is_empty()
+        || defaults.block_in
+        || defaults.block_out
+        || defaults.block_forward
 }
 
 /// The functions of hooks that are told better elsewhere, or that do nothing to what is forwarded.
@@ -237,9 +204,12 @@ fn local_later() -> Result<[bool; 2], Error> {
 /// What the links belong to.
 fn masters(ins: &Links, outs: &Links) -> Result<BTreeMap<u32, (u32, String)>, Error> {
     let links = namespace::links()?;
+    let names: BTreeMap<u32, &String> = links.iter().map(|link| (link.index, &link.name)).collect();
     let name = |index: u32| {
-        let link = links.iter().find(|link| link.index == index);
-        link.map(|link| link.name.clone()).unwrap_or_default()
+        names
+            .get(&index)
+            .map(|name| (*name).clone())
+            .unwrap_or_default()
     };
     Ok(links
         .iter()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use raddle_rib::firewall::Range;
+use raddle_rib::firewall::{Block, Pairs, Range};
 
 use super::model::Interval;
 use super::walk::Area;
@@ -65,7 +65,7 @@ impl<'a> Merge<'a> {
     }
 
     /// Pairs that are closed, ranges on the others, and the rules.
-    pub(super) fn finish(mut self) -> (BTreeSet<Pair>, Vec<Range>, Vec<Why>) {
+    pub(super) fn finish(mut self) -> (Pairs, Vec<Range>, Vec<Why>) {
         let mut ranges = self.as_ranges();
         if ranges.len() > MOST_RANGES {
             for pairs in std::mem::take(&mut self.ranges).into_values() {
@@ -76,7 +76,7 @@ impl<'a> Merge<'a> {
             ranges.clear();
         }
         let mut by_rule: BTreeMap<String, BTreeSet<Pair>> = BTreeMap::new();
-        let closed: BTreeSet<Pair> = self.closed.keys().copied().collect();
+        let closed: Pairs = self.closed.keys().copied().collect();
         for (pair, rule) in self.closed {
             by_rule.entry(rule).or_default().insert(pair);
         }
@@ -85,14 +85,14 @@ impl<'a> Merge<'a> {
             .into_iter()
             .map(|(rule, pairs)| Why {
                 family,
-                pairs,
+                pairs: pairs.into_iter().collect(),
                 range: None,
                 rule,
             })
             .collect();
         why.extend(ranges.iter().map(|(range, rule)| Why {
             family,
-            pairs: pairs(range),
+            pairs: Pairs::of_blocks([block(range)]),
             range: Some(range.clone()),
             rule: rule.clone(),
         }));
@@ -146,9 +146,11 @@ impl<'a> Merge<'a> {
     }
 }
 
-fn pairs(range: &Range) -> BTreeSet<Pair> {
-    let row = |&a: &u32| range.outs.iter().map(move |&b| (a, b));
-    range.ins.iter().flat_map(row).collect()
+pub(super) fn block(range: &Range) -> Block {
+    Block {
+        ins: range.ins.clone(),
+        outs: range.outs.clone(),
+    }
 }
 
 /// The one interval around all.

@@ -25,6 +25,8 @@ pub(super) enum Test {
     },
     /// By the protocol behind the IP header; inverted where true.
     Protocol(Vec<Interval>, bool),
+    /// By the destination port of UDP, where the rule has tested the protocol; inverted where true.
+    DestinationPort(Vec<Interval>, bool),
     /// By the packet's connection: may hold or not, by what went before it, in the other direction as well.
     Connection,
     /// The same for all packets.

@@ -18,8 +18,8 @@ use super::model::{
 use super::xt;
 use words::{braces, link_word, list, names_text};
 
-/// The table of libvirt's networks, from libvirt 10.4 on.
-const LIBVIRT: &str = "libvirt_network";
+/// The tables of libvirt's networks, from libvirt 10.4 on, and of Docker's, from Docker 29 on where it is told to use nftables.
+const COUNT_ALL: [&str; 2] = ["libvirt_network", "docker-bridges"];
 /// What names of VyOS's tables begin with, and, in any case, those of its own chains in others.
 const VYOS: &str = "vyos_";
 const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
@@ -159,8 +159,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether it is a rule of iptables, libvirt or VyOS, which count all packets without having been asked to: it has an extension, or
-    /// is in a table of libvirt or VyOS, or in a chain of VyOS, or in a table whose base chains all have iptables' names.
+    /// Whether it is a rule of iptables, libvirt, Docker or VyOS, which count all packets without having been asked to: it has an extension,
+    /// or is in a table of libvirt, Docker or VyOS, or in a chain of VyOS, or in a table whose base chains all have iptables' names.
     fn is_of_iptables(&self) -> bool {
         let table = &self.program.table;
         let compat = |term: &Term| matches!(term, Term::Extension { .. });
@@ -169,7 +169,7 @@ impl Lowering<'_> {
                 || HOOKS.contains(&chain.name.as_str())
         };
         self.program.terms.iter().any(compat)
-            || *table == LIBVIRT
+            || COUNT_ALL.contains(&table.as_str())
             || table.starts_with(VYOS)
             || self.program.chain.to_ascii_lowercase().starts_with(VYOS)
             || (matches!(self.family, Family::Ip | Family::Ip6)
@@ -449,6 +449,10 @@ impl Lowering<'_> {
             Value::Loaded(Load::Protocol) if size == 1 => {
                 let words = format!("meta l4proto {not}{}", list(&within));
                 (Test::Protocol(within, inverted), words)
+            }
+            Value::Loaded(Load::DestinationPort) if size == 2 => {
+                let words = format!("dport {not}{}", list(&within));
+                (Test::DestinationPort(within, inverted), words)
             }
             Value::Loaded(Load::Network {
                 offset: 9,

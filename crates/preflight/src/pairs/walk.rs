@@ -66,6 +66,8 @@ pub(super) struct Walk<'a> {
     pub(super) links: [Option<&'a Identity>; 2],
     /// None where it may be any.
     pub(super) protocol: Option<u8>,
+    /// The destination port, likewise.
+    pub(super) port: Option<u16>,
     /// They are to this machine.
     pub(super) to_this: bool,
     /// All packets are looked up in table local before all others, also those of VRFs: none to an address in it is forwarded.
@@ -254,6 +256,17 @@ impl Walk<'_> {
             Test::Protocol(within, inverted) => match self.protocol {
                 Some(protocol) => {
                     let is_in = |i: &Interval| (i.0..=i.1).contains(&protocol.into());
+                    let passes = match within.iter().any(is_in) {
+                        true => Passes::All,
+                        false => Passes::None,
+                    };
+                    (passes, *inverted)
+                }
+                None => (Passes::Some, false),
+            },
+            Test::DestinationPort(within, inverted) => match self.port {
+                Some(port) => {
+                    let is_in = |i: &Interval| (i.0..=i.1).contains(&port.into());
                     let passes = match within.iter().any(is_in) {
                         true => Passes::All,
                         false => Passes::None,

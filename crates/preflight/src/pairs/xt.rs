@@ -23,7 +23,7 @@ pub(super) enum Effect {
     },
 }
 
-/// A match. Of those with data only `addrtype --dst-type LOCAL` and `mark` are known.
+/// A match. Of those with data only `addrtype --dst-type LOCAL`, `mark` and the destination port of `udp` are known.
 pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
     match name {
         // struct xt_addrtype_info_v1: source, dest, flags (1, 2: inverted; 4, 8: by link)
@@ -43,6 +43,16 @@ pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
         "mark" if revision == 1 && info.len() >= 9 => {
             let mark = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
             Test::Constant((mark == 0) != (info[8] != 0))
+        }
+        // struct xt_udp: first and last source port, first and last destination port, what is inverted (1: source, 2: destination)
+        "udp" if info.len() >= 9 => {
+            let port = |at| u16::from_ne_bytes([info[at], info[at + 1]]);
+            let (first, last) = (u128::from(port(4)), u128::from(port(6)));
+            match (port(0), port(2), info[8]) {
+                (0, u16::MAX, 0) => Test::DestinationPort(vec![(first, last)], false),
+                (0, u16::MAX, 2) => Test::DestinationPort(vec![(first, last)], true),
+                _ => Test::Unknown,
+            }
         }
         "comment" => Test::Constant(true),
         "conntrack" | "state" | "connmark" | "connbytes" | "connlabel" | "connlimit" | "helper"

@@ -177,6 +177,16 @@ impl Rib {
     fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>, steps: Steps) {
         let passed_on = self.number_links(&mut wanted);
         let mut carriers = Ways::carriers(&self.state, &steps, &mut wanted);
+        for (index, entry) in &mut carriers {
+            if self
+                .state
+                .links
+                .get(index)
+                .is_some_and(|link| link.tunnel.is_some())
+            {
+                self.guards.write_port(*index, entry);
+            }
+        }
         for (member, mac, bond) in self.state.bond_members() {
             if let Some(&entry) = wanted.get(&bond) {
                 wanted.insert(member, LinkEntry { mac, ..entry });

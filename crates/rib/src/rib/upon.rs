@@ -21,7 +21,7 @@ pub(super) type Leads = BTreeMap<(u32, Upon), (Step, Option<Place>)>;
 #[derive(Debug, Default)]
 pub(super) struct Ways {
     /// Entries of links that engines do not forward from, but that frames pass which they do forward. They have no flags but those that
-    /// say so: [`link_flags::VLANS`], [`link_flags::PORT`], [`link_flags::MACVLANS`].
+    /// say so: [`link_flags::VLANS`], [`link_flags::PORT`], [`link_flags::MACVLANS`]; tunnels may have [`link_flags::NO_TUNNELS`].
     pub(super) carriers: HashMap<u32, LinkEntry>,
     /// Those that [`raddle_image::Memory::step`] knows.
     pub(super) steps: Steps,

@@ -42,7 +42,7 @@ pub(crate) fn firewall() -> impl Strategy<Value = Option<(Vec<u32>, Firewall)>> 
             1 => proptest::collection::vec(range(v6), 14..20),
         ];
         (pairs, ranges, any::<(bool, bool, bool)>()).prop_map(|(pairs, ranges, bits)| Guarded {
-            pairs,
+            pairs: pairs.into_iter().collect(),
             ranges,
             fragments: bits.0 && bits.2,
             icmp_errors: bits.1 && bits.2,
@@ -51,8 +51,15 @@ pub(crate) fn firewall() -> impl Strategy<Value = Option<(Vec<u32>, Firewall)>> 
     let looked_at =
         prop_oneof![6 => Just(vec![1, 2, 3, 4]), 1 => Just(vec![1, 2, 4]), 1 => Just(vec![2, 3])];
     let found = (looked_at, guarded(false), guarded(true), any::<bool>());
-    let found = found
-        .prop_map(|(looked_at, v4, v6, segments)| Some((looked_at, Firewall { v4, v6, segments })));
+    let found = found.prop_map(|(looked_at, v4, v6, segments)| {
+        let firewall = Firewall {
+            v4,
+            v6,
+            segments,
+            ..Firewall::default()
+        };
+        Some((looked_at, firewall))
+    });
     prop_oneof![1 => Just(None), 1 => found]
 }
 
@@ -296,7 +303,7 @@ pub(crate) fn of_links(
     let (looked_at, mut firewall) = found.clone()?;
     let real = |n: &u32| indices[*n as usize - 1];
     for of in [&mut firewall.v4, &mut firewall.v6] {
-        of.pairs = of.pairs.iter().map(|(a, b)| (real(a), real(b))).collect();
+        of.pairs = of.pairs.iter().map(|(a, b)| (real(&a), real(&b))).collect();
         for range in &mut of.ranges {
             range.ins = range.ins.iter().map(real).collect();
             range.outs = range.outs.iter().map(real).collect();

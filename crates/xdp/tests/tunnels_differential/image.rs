@@ -197,6 +197,7 @@ impl Image {
                 (link_flags::GUARDED, 6),
                 (link_flags::FILTERED_APART, if inside { 8 } else { 50 }),
                 (link_flags::NO_SEGMENTS, if inside { 8 } else { 30 }),
+                (link_flags::NO_TUNNELS, if inside { 50 } else { 100 }),
                 (link_flags::FORWARD4, 20),
                 (link_flags::FORWARD6, 20),
                 (link_flags::ENABLED, if inside { 20 } else { 100 }),
@@ -209,7 +210,7 @@ impl Image {
                 entry.flags |= link_flags::VLANS;
             }
             if index == PORT {
-                entry.flags = link_flags::PORT;
+                entry.flags = link_flags::PORT | entry.flags & link_flags::NO_TUNNELS;
             }
             if index == VXLAN && draw.once_in(4) {
                 entry.flags |= link_flags::MACVLANS;

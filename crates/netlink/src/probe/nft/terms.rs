@@ -64,6 +64,8 @@ pub enum Load {
         /// How many.
         length: u32,
     },
+    /// The destination port of UDP, TCP and others that have it there, two bytes.
+    DestinationPort,
     /// `fib daddr type` without further qualification: `RTN_*`, in the host's byte order.
     DestinationType,
     /// Anything else.
@@ -411,6 +413,11 @@ fn load(name: &str, data: &Data<'_>) -> Result<Option<Term>, DecodeError> {
         // NFT_PAYLOAD_NETWORK_HEADER
         ("payload", Some(1)) => match (data.number(3)?, data.number(4)?) {
             (Some(offset), Some(length)) => Load::Network { offset, length },
+            _ => Load::Other,
+        },
+        // NFT_PAYLOAD_TRANSPORT_HEADER
+        ("payload", Some(2)) => match (data.number(3)?, data.number(4)?) {
+            (Some(2), Some(2)) => Load::DestinationPort,
             _ => Load::Other,
         },
         // NFT_FIB_RESULT_ADDRTYPE of NFTA_FIB_F_DADDR alone

@@ -49,7 +49,7 @@ impl Lowering<'_> {
             Some(Value::Loaded(Load::Network { length, .. })) => *length as usize == size,
             Some(Value::Masked(_, mask)) => mask.len() == size,
             Some(Value::Loaded(Load::Version | Load::Protocol)) => size == 1,
-            Some(Value::Loaded(Load::EtherType)) => size == 2,
+            Some(Value::Loaded(Load::EtherType | Load::DestinationPort)) => size == 2,
             Some(Value::Loaded(_)) => size == 4,
             _ => false,
         }
