@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 . scripts/path.sh
 at_once=${AT_ONCE:-$((2 * $(nproc)))}
 # What they find depends on how long something takes, or they make the machine busy for others.
-ALONE='(tests/tests/(bench|guard|life|no_punt|scale|starved)|crates/netlink/tests/kernel/main)\.rs'
+ALONE='(tests/tests/(bench|guard|life|no_punt|scale|starved)|crates/netlink/tests/kernel/main|crates/xdp/tests/losses)\.rs'
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::frame::{self, Flow};
 use crate::tags::tags;
+use crate::tunnelled::far_end;
 use crate::{Arrival, World, quiet};
 
 /// A frame that was sent.
@@ -27,7 +28,7 @@ pub struct Change {
     pub on: bool,
 }
 
-/// The number of the way that a frame came out by: that of a link, and another for each VLAN upon it.
+/// The number of the way that a frame came out by: that of a link, and another for each VLAN upon it and each far end of a tunnel by it.
 pub fn way(world: &World, arrival: &Arrival) -> Option<u32> {
     let link = (1..=world.links()).find(|n| world.out(*n) == arrival.link)?;
     Some(numbered(link, &arrival.frame))
@@ -37,7 +38,7 @@ fn numbered(link: u32, frame: &[u8]) -> u32 {
     let ids = tags(frame)
         .into_iter()
         .map(|tag| u32::from(tag.tci & 0xfff));
-    link + 100 * ids.sum::<u32>()
+    link + 100 * ids.sum::<u32>() + 1_000_000 * u32::from(far_end(frame).unwrap_or(0))
 }
 
 /// Frames and changes.
@@ -120,7 +121,8 @@ fn send(
         let mut any = false;
         for (link, sink) in (1..).zip(sinks.iter_mut()) {
             while let Some(frame) = sink.receive().unwrap() {
-                let tag = frame::tag(frame).and_then(|tag| usize::try_from(tag).ok());
+                let tag =
+                    frame::tag(&world.inside(frame)).and_then(|tag| usize::try_from(tag).ok());
                 if let Some(sent) = tag.and_then(|tag| sent.get_mut(tag)) {
                     sent.links.push(numbered(link, frame));
                     any = true;

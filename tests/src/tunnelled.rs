@@ -295,6 +295,14 @@ pub fn innermost(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// To which other end, see [`remote`], a frame leaves the router in a tunnel; none where it is in none.
+pub(crate) fn far_end(frame: &[u8]) -> Option<u8> {
+    inside(frame)?;
+    let start = ip_start(frame);
+    let dst = frame.get(start + 16..start + 20)?;
+    (dst[..3] == remote(0).octets()[..3]).then_some(dst[3])
+}
+
 fn inside(frame: &[u8]) -> Option<Vec<u8>> {
     let start = ip_start(frame);
     if frame.get(start - 2..start)? != [8, 0] {

@@ -9,12 +9,13 @@ mod vrf;
 pub use bridge::BRIDGE_MAC;
 pub use vlan::{gateway, gateway_mac};
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use crate::frame::{self, Addresses, Crafted, Flow};
 use crate::tags::{Tag, tagged};
+use crate::tunnelled::{Outer, innermost};
 use crate::{Arrival, Outcome, PacketSocket, lab_name, raddle};
 
 /// For how long nothing has to come until nothing more is waited for: 60 ms, or what `RADDLE_QUIET_MS` says.
@@ -38,6 +40,8 @@ pub fn quiet() -> Duration {
 struct Dress {
     tags: Vec<Tag>,
     payload: usize,
+    /// In a tunnel to the router, with the MAC address that they are to inside.
+    outer: Option<(Outer, [u8; 6])>,
 }
 
 /// `source -- router == sink`, see [`Chain`]; removed when dropped.
@@ -61,6 +65,8 @@ pub struct World {
     dressed: Mutex<HashMap<IpAddr, Dress>>,
     /// Whether frames that arrive are seen with their VLAN tags.
     sees_tags: AtomicBool,
+    /// Whether frames in tunnels are known again by what is inside.
+    sees_inside: AtomicBool,
     /// Identities of the frames that were transmitted last.
     latest: Mutex<HashSet<Vec<u8>>>,
     late: AtomicUsize,
@@ -121,6 +127,7 @@ impl World {
             entry: "source",
             dressed: Mutex::default(),
             sees_tags: AtomicBool::new(false),
+            sees_inside: AtomicBool::new(false),
             latest: Mutex::default(),
             late: AtomicUsize::new(0),
             lab,
@@ -404,18 +411,48 @@ impl World {
 
     /// Frames from this source have these VLAN tags and so many bytes of payload from now on.
     pub fn dress(&self, source: IpAddr, tags: &[Tag], payload: usize) {
-        let tags = tags.to_vec();
-        lock(&self.dressed).insert(source, Dress { tags, payload });
+        let dress = Dress {
+            tags: tags.to_vec(),
+            payload,
+            outer: None,
+        };
+        lock(&self.dressed).insert(source, dress);
+    }
+
+    /// Frames from this source come in a tunnel from now on, inside to this MAC address.
+    pub fn dress_in(&self, source: IpAddr, outer: &Outer, to: [u8; 6]) {
+        let dress = Dress {
+            payload: 20,
+            outer: Some((outer.clone(), to)),
+            ..Dress::default()
+        };
+        lock(&self.dressed).insert(source, dress);
+    }
+
+    /// Frames that come out in a tunnel of the router's, or were sent in one, are known again by what is inside from now on.
+    pub fn see_inside(&self) {
+        self.sees_inside.store(true, Ordering::Relaxed);
+    }
+
+    /// That, or the frame itself.
+    pub(crate) fn inside<'a>(&self, frame: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.sees_inside.load(Ordering::Relaxed) {
+            true => innermost(frame).into(),
+            false => frame.into(),
+        }
     }
 
     /// A frame of a flow, with this number in it.
     pub fn frame(&self, flow: &Flow, number: u64) -> Vec<u8> {
-        let dressed = lock(&self.dressed);
-        let (tags, payload) = match dressed.get(&flow.src) {
-            Some(dress) => (&dress.tags[..], dress.payload),
-            None => (&[][..], 20),
+        let (dressed, macs) = (lock(&self.dressed), self.frame_macs());
+        let Some(dress) = dressed.get(&flow.src) else {
+            return frame::udp(macs, flow, number, 20);
         };
-        tagged(&frame::udp(self.frame_macs(), flow, number, payload), tags)
+        let Some((outer, to)) = &dress.outer else {
+            return tagged(&frame::udp(macs, flow, number, dress.payload), &dress.tags);
+        };
+        let inner = frame::udp([*to, macs[1]], flow, number, dress.payload);
+        [&macs[0], &macs[1], &[8, 0][..], &outer.around(&inner)].concat()
     }
 
     /// A frame for each flow.

@@ -2,12 +2,14 @@
 //! it, none is lost that neither loses, and none goes by the state before when the deadline has passed.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use raddle_e2e::changing::{Record, record, way};
 use raddle_e2e::frame::Flow;
 use raddle_e2e::tags::{ad, q};
-use raddle_e2e::{BRIDGE_MAC, Daemon, World, quiet, root, volume};
+use raddle_e2e::tunnelled::{Kind, LOCAL, Outer, SPORTS, VXLAN_PORT, remote, tunnel, underlay};
+use raddle_e2e::{BRIDGE_MAC, Daemon, World, gateway_mac, quiet, root, volume};
 
 /// The default deadline, and how coarse the clock is that programs go by.
 const DEADLINE: Duration = Duration::from_millis(2000 + 20);
@@ -837,4 +839,156 @@ fn macvlans_come_and_go() {
         false,
         &change,
     );
+}
+
+/// MAC address of the VXLAN.
+const VXLAN_MAC: [u8; 6] = [2, 0x97, 0, 0, 0, 1];
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// A tunnel t0 of the router's.
+#[derive(Clone, Copy)]
+struct Tunnel {
+    kind: Kind,
+    words: &'static str,
+}
+
+const GRE: Tunnel = Tunnel {
+    kind: Kind::Gre(Some(7)),
+    words: "gre key 7 ttl 64",
+};
+const VXLAN: Tunnel = Tunnel {
+    kind: Kind::Vxlan(5),
+    words: "vxlan id 5 ttl 64 nolearning",
+};
+
+impl Tunnel {
+    fn is_vxlan(self) -> bool {
+        matches!(self.kind, Kind::Vxlan(_))
+    }
+
+    /// Its ends, as `ip link` is told them.
+    fn ends(self, far: u8) -> String {
+        match self.is_vxlan() {
+            true => format!(
+                "local {LOCAL} dstport {VXLAN_PORT} srcport {} {}",
+                SPORTS.0, SPORTS.1
+            ),
+            false => format!("local {LOCAL} remote {}", remote(far)),
+        }
+    }
+
+    /// Makes it, with network 101 behind it; says whether the kernel has such.
+    fn make(self, world: &World) -> bool {
+        let words = format!("{} {}", self.words, self.ends(1));
+        if !tunnel(world, "t0", 1450, &words) {
+            return false;
+        }
+        if self.is_vxlan() {
+            world.ip(&format!("link set t0 address {}", text(VXLAN_MAC)));
+            self.leads_to(world, 1);
+        }
+        self.network(world);
+        true
+    }
+
+    /// The network; what goes there else goes by `sink-3`.
+    fn network(self, world: &World) {
+        match self.is_vxlan() {
+            true => world.networks(&[("t0", 101)], ""),
+            false => world.batch(&[
+                "addr replace 10.3.101.1/24 dev t0".to_owned(),
+                "addr replace 2001:db8:3:65::1/64 dev t0 nodad".to_owned(),
+                "route replace 172.20.101.0/24 dev t0".to_owned(),
+                "route replace 2001:db8:4:65::/64 dev t0".to_owned(),
+            ]),
+        }
+    }
+
+    /// Has it lead to another end.
+    fn leads_to(self, world: &World, far: u8) {
+        match self.is_vxlan() {
+            true => {
+                let mac = text(gateway_mac(101));
+                let dst: Ipv4Addr = remote(far);
+                world.bridges(&[format!("fdb replace {mac} dev t0 dst {dst} self")]);
+            }
+            false => {
+                let ends = self.ends(far);
+                world.ip(&format!("link set t0 type {} {ends}", self.words));
+            }
+        }
+    }
+}
+
+/// A router with a tunnel, by which the flows of one of two sources come in, and some of the other's go out.
+fn tunnels(name: &str, lab: &str, of: Tunnel, test: impl FnOnce(&World, &[Flow])) {
+    if !root(name) {
+        return;
+    }
+    let world = World::with_mtu(lab, 3, 1600);
+    underlay(&world);
+    world.see_tags();
+    world.see_inside();
+    world.plain_settings();
+    if !of.make(&world) {
+        return eprintln!("skipped: {name} needs tunnels, which this kernel does not have");
+    }
+    world.networks(&[("sink-2", 102), ("sink-3", 103), ("sink-3", 104)], "");
+    world.batch(&[
+        "route add 172.20.101.0/24 via 10.2.3.2 dev sink-3 metric 5000".to_owned(),
+        "route add 2001:db8:4:65::/64 via 2001:db8:2:3::2 dev sink-3 metric 5000".to_owned(),
+    ]);
+    let outer = Outer::new(of.kind, remote(1));
+    let to = if of.is_vxlan() { VXLAN_MAC } else { [0; 6] };
+    for source in ["10.1.1.8", "fd01:1::8"] {
+        let source: IpAddr = source.parse().unwrap();
+        world.dress_in(source, &outer, to);
+    }
+    // What comes in by it does not go out by it: while it is made, it takes packets already.
+    let flows = [flows_of(7, [101, 102, 103]), flows_of(8, [102, 103, 104])].concat();
+    test(&world, &flows);
+}
+
+/// `moved` is how many flows are concerned when its far end is another: those that go out by it, and of a tunnel that has only one those
+/// that come in.
+fn a_tunnel_comes_and_goes(
+    what: &str,
+    of: Tunnel,
+    moved: usize,
+    (world, flows): (&World, &[Flow]),
+) {
+    let change = |on: bool| match on {
+        true => drop(world.ip("link del t0")),
+        false => assert!(of.make(world)),
+    };
+    let about = format!("{what}, there or not");
+    changes_of(&about, (world, flows), Some(16), true, &change);
+    let change = |on: bool| {
+        world.ip(&format!("link set t0 {}", if on { "down" } else { "up" }));
+        if !on {
+            of.network(world);
+        }
+    };
+    let about = format!("{what}, up or not");
+    changes_of(&about, (world, flows), Some(16), true, &change);
+    let change = |on: bool| of.leads_to(world, if on { 2 } else { 1 });
+    let about = format!("the far end of {what}");
+    changes_of(&about, (world, flows), Some(moved), false, &change);
+}
+
+#[test]
+fn vxlans_come_and_go() {
+    tunnels("vxlans_come_and_go", "chgvx", VXLAN, |world, flows| {
+        a_tunnel_comes_and_goes("a VXLAN", VXLAN, 4, (world, flows));
+    });
+}
+
+#[test]
+fn gre_tunnels_come_and_go() {
+    tunnels("gre_tunnels_come_and_go", "chggre", GRE, |world, flows| {
+        a_tunnel_comes_and_goes("a GRE tunnel", GRE, 16, (world, flows));
+    });
 }

@@ -137,7 +137,7 @@ fn one(line: &str) -> Option<Shown> {
 ///
 /// 1. What the record has of these parts has to be shown.
 /// 2. Nothing may differ.
-/// 3. Raddle may not forward much less of it ([`SLACK`]).
+/// 3. Raddle may not forward much less of it: no more than five parts of a hundred of what the kernel forwards.
 /// 4. What is shown has a row in the table.
 pub fn less(record: &Record, run: &Record, parts: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
@@ -195,7 +195,7 @@ fn kinds() -> impl Iterator<Item = &'static str> {
 /// The page with the table, of records by the names of their files, oldest kernel first.
 ///
 /// # Errors
-/// A record shows something that [`KINDS`] does not have, or frames that differ.
+/// A record shows something that the table has no row for, or frames that differ.
 pub fn page(records: &[(String, Record)]) -> Result<String, String> {
     for (name, record) in records {
         let wrong = less(record, record, &[]);

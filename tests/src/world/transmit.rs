@@ -142,7 +142,7 @@ impl World {
         let latest = lock(&self.latest);
         for sink in lock(&self.sinks).iter_mut() {
             while let Some(frame) = sink.receive().unwrap() {
-                let late = latest.contains(&identity(frame));
+                let late = latest.contains(&identity(&self.inside(frame)));
                 self.late.fetch_add(usize::from(late), Ordering::Relaxed);
             }
         }
@@ -159,7 +159,7 @@ impl World {
         let sent: HashMap<Vec<u8>, usize> = frames
             .iter()
             .enumerate()
-            .map(|(i, f)| (identity(&f.bytes), i))
+            .map(|(i, f)| (identity(&self.inside(&f.bytes)), i))
             .collect();
         let links: Vec<String> = (1..=self.links).map(|n| self.out(n)).collect();
         let mut arrived = vec![Vec::new(); frames.len()];
@@ -169,7 +169,7 @@ impl World {
             let mut any = false;
             for (link, sink) in links.iter().zip(ends.sinks.iter_mut()) {
                 while let Some(frame) = sink.receive().unwrap() {
-                    let Some(index) = sent.get(&identity(frame)) else {
+                    let Some(index) = sent.get(&identity(&self.inside(frame))) else {
                         continue;
                     };
                     let (link, frame) = (link.clone(), frame.to_vec());
