@@ -143,7 +143,7 @@ fn both_engines_do_the_same_with_tunnels() {
                 of.map(|(_, count)| count).sum()
             };
             assert!(
-                of(Some("forwarded")) * 16 > of(None),
+                of(Some("forwarded")) * 24 > of(None),
                 "too few are forwarded of {shape:?}"
             );
         }
