@@ -11,7 +11,7 @@ use aya::include_bytes_aligned;
 use raddle_fib::Region;
 use raddle_image::{Capacity, Memory, Placed, Placing, placing};
 
-use crate::engine::{plan, small};
+use crate::engine::{ProgramSize, plan, small};
 use crate::mapping::{self, IMAGE};
 use crate::object::Kind;
 use crate::sys;
@@ -138,6 +138,14 @@ impl Placer {
             self.attached.push(link);
         }
         Ok(())
+    }
+
+    /// How large the programs are.
+    ///
+    /// # Errors
+    /// Only when the system call is refused.
+    pub fn sizes(&self) -> Result<Vec<ProgramSize>> {
+        self.programs.iter().map(ProgramSize::of).collect()
     }
 
     /// What has become of connections since the programs were loaded.
