@@ -15,6 +15,7 @@ mod expiry;
 pub mod firewall;
 mod groups;
 mod guards;
+mod local;
 mod lower;
 mod lpm;
 mod prefix;
