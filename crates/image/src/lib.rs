@@ -9,6 +9,7 @@
 //! byte order (little endian), MAC addresses in the order of the wire.
 
 mod adjacency;
+mod bonded;
 mod capacity;
 mod config;
 mod counter;
@@ -34,6 +35,7 @@ mod way_back;
 pub use adjacency::{
     ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, MAX_TAGS, TAG,
 };
+pub use bonded::{Bonded, MAX_BONDED};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
