@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_rib::event::{Link, TunnelKind};
 use raddle_rib::{LowerLinks, Ports, Rib};
+use raddle_select::BondMode;
 
 use crate::Error;
 use crate::config::Config;
@@ -25,6 +26,8 @@ pub(super) struct Plan {
     pub programs: BTreeMap<u32, String>,
     /// Links to send through, by index; ports of bridges among them.
     pub out: BTreeMap<u32, String>,
+    /// Members of bonds that are sent through and choose by a hash: engines choose among them for what has tags.
+    pub members: BTreeSet<u32>,
     /// Tunnels by which packets may come in, also to a bridge: what carries them comes by any link with the program.
     pub ends: BTreeSet<u32>,
     /// By link, those of `ends` that its packets come in by: itself, or ports of its bridge.
@@ -112,6 +115,18 @@ impl Plan {
         };
         self.leave_without_program(rib, &below_it(&name, why));
         self.left.insert(name, why.to_owned());
+    }
+
+    /// Finds the members of bonds that are sent through.
+    pub(super) fn follow_members(&mut self, rib: &Rib) {
+        let of_bond = |link: &&Link| {
+            let master = link.master.filter(|master| self.out.contains_key(master));
+            let bond = master.and_then(|master| rib.link(master)?.bond);
+            let mode = bond.and_then(|bond| BondMode::from_number(bond.mode));
+            matches!(mode, Some(BondMode::Xor | BondMode::Lacp))
+        };
+        let members = rib.links().filter(of_bond);
+        self.members = members.map(|link| link.index).collect();
     }
 
     /// Leaves links to the kernel that would leave by others of which none is sent through itself; tunnels where no other link is.

@@ -79,6 +79,7 @@ impl Case {
             mode: 2,
             policy: 1,
             by_traffic: false,
+            ..Bond::default()
         };
         vec![
             Link::ethernet(1, "in0", [2, 0, 0, 0, 2, 1]),

@@ -290,8 +290,8 @@ impl Walk<'_> {
     /// 2. Else [`bond_hash`] of the packet as it leaves, from the bond's MAC address to the neighbour's; of a flow
     ///    [`bond_hash_of_flow`].
     /// 3. Fragments that the kernel makes have no ports.
-    /// 4. With one tag, of a VLAN or a bridge upon the bond: likewise, from the MAC address of the link above. The kernel has the tag beside the packet, and
-    ///    what an engine sends, with the tag in the frame, goes by such a hash only where it comes to the same (encap3+4).
+    /// 4. With one tag, of a VLAN or a bridge upon the bond: likewise, from the MAC address of the link above. The kernel has the tag beside the packet;
+    ///    an engine, which puts it into the frame, sends to the same member (`bonds.rs` of `rib`).
     /// 5. With two tags, of which one is in the frame, and by vlan+srcmac: not known.
     fn bond_hashed(
         &self,

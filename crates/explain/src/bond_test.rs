@@ -94,6 +94,7 @@ impl Case {
                 mode: self.mode,
                 policy: self.policy,
                 by_traffic: false,
+                ..Bond::default()
             }),
             ..Link::ethernet(5, "bond0", MAC)
         }));

@@ -21,6 +21,7 @@
 //! for it, and the packets of resilient groups that are shown to the kernel.
 
 mod arrive;
+mod bond;
 mod choose;
 mod context;
 mod counters;
@@ -39,6 +40,7 @@ mod tunnel;
 mod upon;
 mod vector;
 
+pub use bond::leaves_by;
 pub use context::{NO_ADJACENCY, Verdict};
 pub use counters::{Count, Counters};
 pub use engine::{Engine, HEADROOM};

@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
-use super::{Memory, Tunnel};
+use super::{Bonded, Memory, Tunnel};
 
 /// A nexthop resolved to bytes. 64 bytes, one cache line.
 ///
@@ -29,12 +29,14 @@ pub struct Adjacency {
     pub src_mac: [u8; 6],
     /// Largest IP packet that may go out, in bytes.
     pub mtu: u32,
-    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs, or the port of the bridge. Where it is
+    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs, or the port of the bridge; where there
+    /// is a [`Bonded`], the bond of these members. Where it is
     /// [`ADJ_TUNNEL`], the table that outer packets are looked up in.
     pub lower: u32,
     /// And their tags from the outermost on: in host byte order, the EtherType in the upper half.
     pub tag: [u32; MAX_TAGS],
-    /// What packets are put into, where the state is [`ADJ_TUNNEL`]; else zero.
+    /// What packets are put into, where the state is [`ADJ_TUNNEL`]. Where it is [`ADJ_TAGGED`], the bytes of a [`Bonded`]
+    /// ([`Adjacency::bonded`]). Else zero.
     pub tunnel: Tunnel,
 }
 
@@ -80,6 +82,22 @@ impl Adjacency {
         }
     }
 
+    /// The members of a bond that frames leave by, where engines choose among them.
+    #[inline]
+    pub fn bonded(&self) -> Option<Bonded> {
+        let bonded = || Some(Bonded::of_tunnel(&self.tunnel)).filter(|bonded| bonded.count > 0);
+        (self.state == ADJ_TAGGED).then(bonded).flatten()
+    }
+
+    /// The same adjacency, which is [`ADJ_TAGGED`], by these members.
+    #[must_use]
+    pub fn by_members(self, members: Bonded) -> Adjacency {
+        Adjacency {
+            tunnel: members.to_tunnel(),
+            ..self
+        }
+    }
+
     /// The tags that are put into frames, the outermost first.
     pub fn put_tags(&self) -> &[u32] {
         &self.tag[..usize::from(self.tags).min(MAX_TAGS)]
@@ -99,17 +117,11 @@ impl Memory {
         let first = number as usize * Adjacency::WORDS;
         let word = |at: usize| self.adjacencies.words()[first + at].load(Ordering::Acquire);
         let [low, high] = [word(AT), word(AT + 1)];
-        let adjacency = Adjacency {
+        Adjacency {
             lower: low as u32,
             tag: [(low >> 32) as u32, high as u32],
+            tunnel: Tunnel::from_words([high, word(AT + 2), word(AT + 3), word(AT + 4)]),
             ..adjacency
-        };
-        match adjacency.state {
-            ADJ_TUNNEL => Adjacency {
-                tunnel: Tunnel::from_words([high, word(AT + 2), word(AT + 3), word(AT + 4)]),
-                ..adjacency
-            },
-            _ => adjacency,
         }
     }
 

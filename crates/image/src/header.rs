@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::mem::{align_of, offset_of, size_of};
 
+use raddle_select::BondPolicy;
+
 use crate::*;
 
 /// A type that C has, too.
@@ -22,9 +24,12 @@ macro_rules! integers {
 }
 integers!(u8 = "__u8", u16 = "__u16", u32 = "__u32", u64 = "__u64");
 
+/// Of which those of an adjacency with tags are a [`Bonded`].
 impl C for Tunnel {
     fn declare(name: &str) -> String {
-        format!("struct tunnel {name}")
+        format!(
+            "union {{\n\t\tstruct tunnel {name};\t/* ADJ_TUNNEL */\n\t\tstruct bonded bonded;\t/* ADJ_TAGGED */\n\t}}"
+        )
     }
 }
 
@@ -136,6 +141,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("LEARNT_FACTOR", LEARNT_FACTOR),
         ("MAX_TAGS", MAX_TAGS as u64),
         ("TAG", TAG as u64),
+        ("MAX_BONDED", MAX_BONDED as u64),
         ("TUNNEL_IPV4", TUNNEL_IPV4 as u64),
         ("TUNNEL_GRE", TUNNEL_GRE as u64),
         ("TUNNEL_VXLAN", TUNNEL_VXLAN as u64),
@@ -202,6 +208,12 @@ fn write(out: &mut String) -> std::fmt::Result {
         "struct ranges {\n\tstruct range4 v4[RANGES];\n\tstruct range6 v6[RANGES];\n\tstruct range4 rules4[RANGES];\n\tstruct range6 rules6[RANGES];\n\tstruct selector selectors4[RANGES];\n\tstruct selector selectors6[RANGES];\n};\n\n",
     );
 
+    let policies = [
+        ("BOND_LAYER2", BondPolicy::Layer2.number().into()),
+        ("BOND_LAYER34", BondPolicy::Layer34.number().into()),
+        ("BOND_LAYER23", BondPolicy::Layer23.number().into()),
+    ];
+    numbers(out, "struct bonded, policies; see BondPolicy", &policies)?;
     let states = [
         ("ADJ_KERNEL", ADJ_KERNEL.into()),
         ("ADJ_FORWARD", ADJ_FORWARD.into()),
@@ -220,6 +232,10 @@ fn write(out: &mut String) -> std::fmt::Result {
     record!(
         out, Tunnel, "tunnel", "", src, dst, key, kind, flags, ttl, tos, port, sport, sports, pad,
         salt
+    );
+    out.push_str("/* Members of a bond that frames with a tag leave by; see Bonded. */\n");
+    record!(
+        out, Bonded, "bonded", "", reciprocal, members, policy, count
     );
     out.push_str(
         "/* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at \

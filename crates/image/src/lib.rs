@@ -9,6 +9,7 @@
 //! byte order (little endian), MAC addresses in the order of the wire.
 
 mod adjacency;
+mod bonded;
 mod capacity;
 mod config;
 mod counter;
@@ -36,6 +37,7 @@ mod way_back;
 pub use adjacency::{
     ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, MAX_TAGS, TAG,
 };
+pub use bonded::{Bonded, MAX_BONDED};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
@@ -77,8 +79,8 @@ pub use vlan::Vlan;
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleL5".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL5");
+/// First word of the configuration: "raddleL6".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL6");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

@@ -4,8 +4,8 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    ADJ_FORWARD, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, Memory, SEGMENT_HEAD, Segment, segment_flags,
-    segment_kind,
+    ADJ_FORWARD, ADJ_TAGGED, ADJ_TUNNEL, Adjacency, Bonded, Memory, SEGMENT_HEAD, Segment, Tunnel,
+    segment_flags, segment_kind,
 };
 use crate::Reason;
 
@@ -34,9 +34,11 @@ impl Memory {
             const FORWARDS: [u8; 3] = [ADJ_FORWARD, ADJ_TAGGED, ADJ_TUNNEL];
             let [own, state] = [from as u32, u32::from((from >> 32) as u8)];
             let lower = || cells[LOWER].load(Ordering::Acquire) as u32;
+            // By a bond of which it is a member, too.
+            let leads = || lower() == index || leads_by(cells, index);
             let by_lower = state == u32::from(ADJ_TAGGED) && own != index;
             let leaves = match by_lower {
-                true => lower() == index,
+                true => leads(),
                 false => own == index && FORWARDS.map(u32::from).contains(&state),
             };
             let gone = Adjacency {
@@ -48,7 +50,7 @@ impl Memory {
             // Another with an equal first word may have been written here since its lower link was read.
             leaves
                 && replace(&cells[0], from, gone)
-                && (!by_lower || lower() == index || !replace(&cells[0], gone, from))
+                && (!by_lower || leads() || !replace(&cells[0], gone, from))
         };
         all.take(used).filter(punt).count()
     }
@@ -85,6 +87,14 @@ impl Memory {
     }
 }
 
+/// Whether a link is among the members that an adjacency with tags, of these words, leaves by.
+fn leads_by(cells: &[AtomicU64], index: u32) -> bool {
+    const AT: usize = offset_of!(Adjacency, tunnel) / 8;
+    let words = [AT, AT + 1, AT + 2, AT + 3].map(|at| cells[at].load(Ordering::Acquire));
+    let bonded = Bonded::of_tunnel(&Tunnel::from_words(words));
+    bonded.indices().any(|member| member == index)
+}
+
 /// Why an End.DX2 is not carried out whose link cannot be used. `own`: the kernel does not have it.
 pub fn lost_dx2(own: bool) -> Reason {
     match own {
@@ -103,13 +113,15 @@ fn replace(cell: &AtomicU64, from: u64, to: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use raddle_select::BondPolicy;
+
     use super::*;
     use crate::{ADJ_KERNEL, Capacity};
 
     #[test]
     fn what_leaves_by_a_lost_link_is_punted() {
         let memory = Memory::heap(&Capacity {
-            adjacencies: 8,
+            adjacencies: 16,
             ..Capacity::SMALL
         });
         let plain = |index, zone| Adjacency {
@@ -126,6 +138,7 @@ mod tests {
             tag: [0x8100_0005, 0],
             ..Adjacency::default()
         };
+        let members = |of: &[u32]| Bonded::new(BondPolicy::Layer34, of).unwrap();
         let all = [
             plain(3, 0),
             plain(3, 5),
@@ -143,17 +156,22 @@ mod tests {
                 lower: 3,
                 ..plain(4, 0)
             },
+            tagged(9, 5).by_members(members(&[6, 3])),
+            tagged(9, 5).by_members(members(&[6, 4])),
         ];
         for (number, adjacency) in (0..).zip(&all) {
             memory.store_adjacency(number, adjacency);
             assert_eq!(memory.adjacency(number), *adjacency);
         }
         memory.adjacencies_used.store(all.len(), Ordering::Release);
-        assert_eq!(memory.punt_link(3), 5);
-        let states: Vec<bool> = (0..8)
+        assert_eq!(memory.punt_link(3), 6);
+        let states: Vec<bool> = (0..10)
             .map(|n| memory.adjacency(n).state == ADJ_KERNEL)
             .collect();
-        assert_eq!(states, [true, true, false, true, true, false, true, false]);
+        let gone = [
+            true, true, false, true, true, false, true, false, true, false,
+        ];
+        assert_eq!(states, gone);
         assert_eq!(memory.adjacency(3).index, 9);
         assert_eq!(memory.punt_link(3), 0);
     }

@@ -169,6 +169,30 @@ impl Tunnel {
         }
     }
 
+    /// Its bytes.
+    pub(crate) fn to_bytes(self) -> [u8; size_of::<Tunnel>()] {
+        let mut bytes = [0; size_of::<Tunnel>()];
+        bytes[..4].copy_from_slice(&self.src);
+        bytes[4..8].copy_from_slice(&self.dst);
+        bytes[8..12].copy_from_slice(&self.key);
+        bytes[12..16].copy_from_slice(&[self.kind, self.flags, self.ttl, self.tos]);
+        let words = [self.port, self.sport, self.sports, self.pad];
+        let (places, _) = bytes[16..24].as_chunks_mut::<2>();
+        for (to, word) in places.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
+        }
+        bytes[24..].copy_from_slice(&self.salt.to_ne_bytes());
+        bytes
+    }
+
+    /// The tunnel of these bytes.
+    pub(crate) fn from_bytes(bytes: [u8; size_of::<Tunnel>()]) -> Tunnel {
+        let (words, _) = bytes.as_chunks::<4>();
+        let word = |at: usize| u32::from_ne_bytes(words[at]);
+        let pair = |low: usize| u64::from(word(low)) | u64::from(word(low + 1)) << 32;
+        Tunnel::from_words([u64::from(word(0)) << 32, pair(1), pair(3), pair(5)])
+    }
+
     /// How many bytes it puts in front of a packet.
     #[inline]
     pub fn len(&self) -> usize {

@@ -83,6 +83,7 @@ impl Case {
                     mode: self.mode,
                     policy: self.policy,
                     by_traffic: false,
+                    ..Bond::default()
                 }),
                 ..Link::ethernet(index, name, BOND)
             })

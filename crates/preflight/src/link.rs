@@ -41,7 +41,7 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 /// 6. A VLAN is used by way of the links below it, which the program is attached to, and packets leave by: all of them in this
 ///    namespace, with at most [`MAX_TAGS`] tags of 802.1Q or 802.1ad, see [`refused_vlan`]. Where one of these links is not used in a
 ///    role, the VLAN is not either; so not upon a port of a bridge, or a member of a bond. Not sent through: one whose tags have
-///    priorities from packets', and one upon a bond that chooses otherwise for frames with tags ([`chooses_by_tags`]).
+///    priorities from packets', and one upon a bond whose choice for frames with such tags is not known ([`dissects`]).
 /// 7. One with somebody else's XDP program: not forwarded from.
 /// 8. A bridge is used by way of its ports, unless it does what engines do not ([`refused_bridge`]).
 /// 9. A macvlan is used by way of the link below it ([`refused_macvlan`]).
@@ -170,18 +170,18 @@ pub(super) fn judge(
                 reject(Role::Both, what, why);
                 continue;
             }
-            let bond = lower.first().and_then(|lower| Some((lower, lower.bond?)));
-            if let Some((lower, policy)) =
-                bond.and_then(|(lower, bond)| Some((lower, chooses_by_tags(bond)?)))
-            {
+            let below = lower.first();
+            let upon_vlan = link.lower.and_then(by_index).is_some_and(Link::is_vlan);
+            if let Some((lower, policy)) = below.and_then(|lower| {
+                let policy = dissects(lower.bond?, upon_vlan)?;
+                Some((lower, policy))
+            }) {
                 let what = format!(
                     "its lower link {} is a bond with xmit_hash_policy {}",
                     lower.name,
                     policy.name()
                 );
-                let why = "the driver of bonds chooses the member for what XDP sends without looking behind tags, so that all \
-                           packets to a neighbour would leave by one; the kernel sends there. With encap3+4 it looks";
-                reject(Role::Out, what, why);
+                reject(Role::Out, what, DISSECTS);
             }
         } else if is_bridge(link) {
             if let Some((what, why)) = refused_bridge(link) {
@@ -524,18 +524,26 @@ fn refused_below(lower: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, 
     Some((format!("its lower link {}: {what}", lower.name), KERNEL))
 }
 
-/// The policy by which a bond chooses a member for frames with tags otherwise in XDP than in the kernel; none where it does not.
+const DISSECTS: &str = "by which member packets with such tags leave is known for layer2, layer2+3 and layer3+4, and for encap3+4 with one \
+                        tag; the kernel sends there";
+
+/// The policy by which a bond chooses a member for frames with tags in a way that engines do not follow; none where they do.
 ///
-/// In the kernel the tag is beside the frame, and `__bond_xmit_hash` sees the packet. In XDP the tag is in the frame
-/// (`bond_xmit_hash_xdp`): `bond_flow_ip` sees no IP packet, so that only MAC addresses count, and the EtherType that counts with
-/// them is the tag's. Only encap3+4 dissects the frame and leaves that out (to Linux 6.18).
-fn chooses_by_tags(bond: Bond) -> Option<BondPolicy> {
+/// In the kernel the outermost tag is beside the frame, and the dissector that encap2+3 and encap3+4 use sees the packet. In XDP the tag is
+/// in the frame: of encap3+4 the hash is the same, of encap2+3 it is not, as it hashes the EtherType, too. With two tags the kernel's is
+/// another with both (rules of `rib`'s `bonds.rs`).
+fn dissects(bond: Bond, upon_vlan: bool) -> Option<BondPolicy> {
     let by_hash = matches!(
         BondMode::from_number(bond.mode),
         Some(BondMode::Xor | BondMode::Lacp)
     );
     let policy = BondPolicy::from_number(bond.policy)?;
-    (by_hash && policy != BondPolicy::Encap34).then_some(policy)
+    let not = match policy {
+        BondPolicy::Encap23 => true,
+        BondPolicy::Encap34 => upon_vlan,
+        _ => false,
+    };
+    (by_hash && not).then_some(policy)
 }
 
 /// Whether a link is the end of a wire, as far as XDP is concerned.

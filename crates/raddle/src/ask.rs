@@ -411,7 +411,10 @@ mod tests {
                 .then(|| "the verifier refused".into()),
             not_in: Default::default(),
         };
-        let not_in = |names: &[&str]| names.iter().map(|name| ((*name).into(), "a drop".into()));
+        let not_in = |names: &[&str]| {
+            let dropped = |name: &&str| ((*name).to_owned(), "a drop".to_owned());
+            names.iter().map(dropped).collect()
+        };
         let hash = |why: Option<&str>| {
             Some(RxHash {
                 read: why.is_none(),
@@ -428,20 +431,20 @@ mod tests {
                 link("d", "native", "no carrier", true, None),
                 link("a.5", "by a", "up", true, None),
                 Link {
-                    not_in: not_in(&["gre1"]).collect(),
+                    not_in: not_in(&["gre1"]),
                     ..link("gre1", "tunnel", "up", true, None)
                 },
                 Link {
-                    not_in: not_in(&["gre2"]).collect(),
+                    not_in: not_in(&["gre2"]),
                     ..link("gre2", "tunnel", "up", false, None)
                 },
                 Link {
-                    not_in: not_in(&["vx1", "vx2"]).collect(),
+                    not_in: not_in(&["vx1", "vx2"]),
                     lacking: None,
                     ..link("br1", "by vx1, vx2", "up", true, None)
                 },
                 Link {
-                    not_in: not_in(&["vx3"]).collect(),
+                    not_in: not_in(&["vx3"]),
                     lacking: None,
                     ..link("br3", "by eth1, vx3", "up", true, None)
                 },

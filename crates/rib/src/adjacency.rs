@@ -433,7 +433,8 @@ pub(crate) struct Publish<'a> {
 /// 4. Its neighbour must be valid and have a MAC address.
 /// 5. Frames to that leave as [`State::egress`] says: by a link that is allowed as an out-link, too, and by a port of a bridge that is.
 ///    (What else is between need not be.) If that is a VXLAN, they have no tags: [`by_tunnel`].
-/// 6. What is longer than [`PathMtu::engine`] goes to the kernel.
+/// 6. With tags by a bond that hashes what is behind them: by members that [`State::by_bond`] knows.
+/// 7. What is longer than [`PathMtu::engine`] goes to the kernel.
 ///
 /// Where several of these do not hold, what does not hang on the neighbour is the reason.
 fn resolve(at: &Publish<'_>, tables: &TableUses, key: &Key) -> (Adjacency, Hangs) {
@@ -485,6 +486,15 @@ fn resolve(at: &Publish<'_>, tables: &TableUses, key: &Key) -> (Adjacency, Hangs
     let Some(dst_mac) = mac else {
         return (kernel(Reason::Unresolved), hangs);
     };
+    let (members, egress) = match state.by_bond(&egress, (dst_mac, src_mac)) {
+        Ok(Some(members)) => {
+            let room = state.room_of_members(&members, egress.tags.len());
+            let room = egress.room.min(room);
+            (Some(members), Egress { room, ..egress })
+        }
+        Ok(None) => (None, egress),
+        Err(reason) => return (kernel(reason), hangs),
+    };
     let adjacency = Adjacency {
         dst_mac,
         src_mac,
@@ -510,6 +520,10 @@ fn resolve(at: &Publish<'_>, tables: &TableUses, key: &Key) -> (Adjacency, Hangs
         lower: egress.lower,
         tag,
         ..adjacency
+    };
+    let tagged = match members {
+        Some(members) => tagged.by_members(members),
+        None => tagged,
     };
     (tagged, hangs)
 }

@@ -195,7 +195,7 @@ impl State {
         entries.any(|(bridge, _, mac)| own(bridge) == Some(*mac))
     }
 
-    /// These links, and what is upon them: VLANs, macvlans, and bridges that they are ports of. What changes of a link changes how
+    /// These links, and what is upon them: VLANs, macvlans, bridges that they are ports of, and bonds that they are members of. What changes of a link changes how
     /// these send.
     pub(crate) fn with_above(&self, links: &BTreeSet<u32>) -> BTreeSet<u32> {
         let mut all = links.clone();
@@ -205,8 +205,9 @@ impl State {
                 let is_upon = link.is_vlan() || link.macvlan.is_some();
                 let own = link.lower.filter(|lower| is_upon && last.contains(lower));
                 let master = link.master.filter(|_| last.contains(&link.index));
-                let bridge = master.filter(|index| self.links.get(index).is_some_and(is_bridge));
-                [own.map(|_| link.index), bridge].into_iter().flatten()
+                let passes = |link: &Link| is_bridge(link) || link.bond.is_some();
+                let master = master.filter(|index| self.links.get(index).is_some_and(passes));
+                [own.map(|_| link.index), master].into_iter().flatten()
             };
             let above: BTreeSet<u32> = self.links.values().flat_map(above).collect();
             last = above.difference(&all).copied().collect();

@@ -177,6 +177,9 @@ pub enum Event {
     HmacKeys(Vec<HmacKey>),
     /// All IPv6 destinations for which the kernel goes by more than its routes.
     KernelHosts(KernelHosts),
+    /// All members of a bond, in the order in which they joined it; none where that is not known. It is not known from when a link is told to
+    /// be its member, or none any more.
+    BondOrder(u32, Vec<u32>),
     /// A dump of these kinds of object begins: what it does not mention by [`Event::SweepEnd`] is
     /// gone.
     SweepBegin(Sweep),

@@ -8,6 +8,7 @@
 mod adjacency;
 mod algo;
 mod attrs;
+mod bonds;
 mod counted;
 mod egress;
 pub mod event;

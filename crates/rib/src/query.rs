@@ -68,6 +68,9 @@ pub struct Snapshot {
     /// Destinations for which the kernel goes by more than routes.
     #[serde(default, skip_serializing_if = "KernelHosts::is_empty")]
     pub kernel_hosts: KernelHosts,
+    /// Members of bonds, by the bond, in the order in which they joined it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bond_orders: Vec<(u32, Vec<u32>)>,
     /// Routes of both families and all tables, those of one prefix in the kernel's order.
     pub routes: Vec<Route>,
 }
@@ -101,6 +104,11 @@ impl Snapshot {
             .chain(self.buckets.into_iter().map(Event::Bucket))
             .chain(self.rules.into_iter().map(Event::Rule))
             .chain([Event::KernelHosts(self.kernel_hosts)])
+            .chain(
+                self.bond_orders
+                    .into_iter()
+                    .map(|(bond, members)| Event::BondOrder(bond, members)),
+            )
             .chain([
                 Event::SweepBegin(Sweep::Routes4),
                 Event::SweepBegin(Sweep::Routes6),
@@ -470,6 +478,12 @@ impl Rib {
             buckets: self.state.buckets.iter().copied().collect(),
             rules: self.state.rules.clone(),
             kernel_hosts: self.state.kernel_hosts.clone(),
+            bond_orders: self
+                .state
+                .bond_orders
+                .iter()
+                .map(|(bond, members)| (bond, members.clone()))
+                .collect(),
             routes: self.routes4().chain(self.routes6()).collect(),
         }
     }

@@ -363,7 +363,7 @@ impl Rib {
     }
 
     /// Publishes what follows for adjacencies, segments and groups where links have gone, gone down or lost their
-    /// carrier: nothing that waits to be gathered holds that up. As with [`Rib::commit_nexthops`], [`Rib::commit`] is
+    /// carrier, and where members of bonds have changed: nothing that waits to be gathered holds that up. As with [`Rib::commit_nexthops`], [`Rib::commit`] is
     /// still to be called. None when no link was lost.
     pub fn commit_links(&mut self) -> Option<Commit> {
         let start = Instant::now();

@@ -26,6 +26,7 @@ pub(crate) use tunnels::{TunnelKey, Tunnels};
 
 use crate::algo::{AlgoRules, MpAlgo};
 use crate::attrs::{Attrs, AttrsStore};
+use crate::bonds::BondOrders;
 use crate::event::{
     Address, DeviceSettings, Event, HmacKey, KernelHosts, LearntMtu, Link, NUD_NOARP, Neighbour,
     Nexthop, NexthopKind, RouteTarget, Rule, Settings, Sweep,
@@ -44,7 +45,8 @@ pub(crate) struct Dirty {
     pub(crate) links: bool,
     /// The links that changed themselves or in their settings.
     pub(crate) changed_links: BTreeSet<u32>,
-    /// Those of them that went, went down or lost their carrier, until [`crate::Rib::commit_links`] has seen to them.
+    /// Those of them that went, went down or lost their carrier, members of bonds that may send no longer, and bonds whose members come and
+    /// go, until [`crate::Rib::commit_links`] has seen to them.
     pub(crate) lost_links: BTreeSet<u32>,
     /// Rules: which tables a link's packets are looked up in.
     pub(crate) rules: bool,
@@ -97,6 +99,7 @@ pub(crate) struct State {
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
     pub(crate) buckets: Buckets,
     pub(crate) bridges: Bridges,
+    pub(crate) bond_orders: BondOrders,
     pub(crate) tunnels: Tunnels,
     pub(crate) tunnels_here: TunnelsHere,
     /// By both ends.
@@ -208,7 +211,8 @@ impl State {
                 self.shares.link_gone(index);
                 self.dirty.fdb.extend(self.bridges.link_gone(index));
                 self.dirty.tunnels.extend(self.tunnels.link_gone(index));
-                if self.links.remove(&index).is_some() {
+                if let Some(link) = self.links.remove(&index) {
+                    self.forget_orders([Some(index), link.master]);
                     self.dirty.link(index);
                     self.dirty.lost_links.insert(index);
                     self.nexthops_gone_with(index);
@@ -312,6 +316,11 @@ impl State {
                 self.hmac_keys = keys;
             }
             Event::KernelHosts(told) => self.set_kernel_hosts(told),
+            Event::BondOrder(bond, members) => {
+                if self.bond_orders.set(bond, members) {
+                    self.dirty.link(bond);
+                }
+            }
             Event::SweepBegin(sweep) => self.sweep_begin(sweep),
             Event::SweepEnd(sweep) => self.sweep_end(sweep),
             Event::Fpm(fpm) => self.apply_fpm(fpm),
@@ -339,11 +348,31 @@ impl State {
                 (false, true) if before.is_some() => self.shares.link_up(index),
                 _ => {}
             }
-            self.links.insert(index, link);
+            let master = link.master;
+            let sends = |link: &Link| (link.bond_active, link.bond_down, link.bond_aggregator);
+            let now = sends(&link);
+            let before = self.links.insert(index, link);
+            if before.as_ref().is_some_and(|before| sends(before) != now) {
+                self.dirty.lost_links.insert(index);
+            }
+            let before = before.and_then(|link| link.master);
+            if before != master {
+                self.forget_orders([before, master]);
+            }
             self.dirty.link(index);
             if lost {
                 self.dirty.lost_links.insert(index);
                 self.nexthops_gone_with(index);
+            }
+        }
+    }
+
+    /// Members of these bonds come or go. Of what is no bond nothing is known.
+    fn forget_orders(&mut self, bonds: [Option<u32>; 2]) {
+        for bond in bonds.into_iter().flatten() {
+            if self.bond_orders.forget(bond) {
+                self.dirty.link(bond);
+                self.dirty.lost_links.insert(bond);
             }
         }
     }

@@ -427,6 +427,7 @@ mod tests {
                 mode: 4,
                 policy,
                 by_traffic: false,
+                ..Bond::default()
             }),
             ..Link::ethernet(5, "bond0", mac)
         }));

@@ -20,6 +20,7 @@ use raddle_packet::protocol::{self, ethertype, ports_offset};
 use raddle_packet::{Addresses, Ethernet, IcmpKey, dissect_for_bond};
 use serde::{Serialize, Serializer};
 
+use crate::Family;
 use crate::key::{Flow, KeyAddresses};
 
 /// How a bond chooses the member that a packet leaves by (`BOND_MODE_*`, the option `mode`).
@@ -116,6 +117,11 @@ impl BondPolicy {
         BondPolicy::ALL.get(usize::from(number)).copied()
     }
 
+    /// Its number.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
     /// Its name, as `ip` has it.
     pub fn name(self) -> &'static str {
         match self {
@@ -205,10 +211,39 @@ pub fn bond_hash(policy: BondPolicy, frame: &[u8], tci: u16) -> Option<u32> {
     let Ok(ethernet) = Ethernet::new_checked(frame) else {
         return Some(0);
     };
-    let (destination, source) = (ethernet.destination(), ethernet.source());
-    let ether_type = ethernet.ether_type();
+    let ends = (ethernet.destination(), ethernet.source());
+    hash_of_parts(
+        policy,
+        ends,
+        (ethernet.ether_type(), ethernet.payload()),
+        tci,
+    )
+}
+
+/// The same of an IP packet that leaves from MAC address `from` to `to`, untagged or with a tag of a VLAN link above the bond.
+///
+/// `packet` is from its IP header to its IP length; none hashes what is behind. Only with `vlan+srcmac` the tag would count.
+pub fn bond_hash_of_packet(
+    policy: BondPolicy,
+    (to, from): ([u8; 6], [u8; 6]),
+    family: Family,
+    packet: &[u8],
+) -> Option<u32> {
+    let ether_type = match family {
+        Family::V4 => ethertype::IPV4,
+        Family::V6 => ethertype::IPV6,
+    };
+    hash_of_parts(policy, (to, from), (ether_type, packet), 0)
+}
+
+/// Of a frame in parts: both MAC addresses, what kind of packet, and that.
+fn hash_of_parts(
+    policy: BondPolicy,
+    (destination, source): ([u8; 6], [u8; 6]),
+    (ether_type, payload): (u16, &[u8]),
+    tci: u16,
+) -> Option<u32> {
     let of_ethernet = u32::from(destination[5] ^ source[5]) ^ u32::from(ether_type);
-    let payload = ethernet.payload();
     let seen = match policy {
         BondPolicy::VlanSrcMac => {
             let [a, b, c, d, e, f] = source;
@@ -359,8 +394,8 @@ fn own_header(payload: &[u8], ether_type: u16) -> Option<Seen> {
     };
     seen.icmp = IcmpKey::at(payload, offset);
     let is_error = match proto {
-        protocol::ICMP => raddle_packet::icmp::is_error(crate::Family::V4, seen.icmp.kind),
-        _ => raddle_packet::icmp::is_error(crate::Family::V6, seen.icmp.kind),
+        protocol::ICMP => raddle_packet::icmp::is_error(Family::V4, seen.icmp.kind),
+        _ => raddle_packet::icmp::is_error(Family::V6, seen.icmp.kind),
     };
     if !is_error {
         return Some(seen);

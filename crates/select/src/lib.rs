@@ -38,7 +38,8 @@ mod threshold;
 
 pub use batch::{KeyBatch, Lanes, UnderSeeds};
 pub use bond::{
-    BondMember, BondMembers, BondMode, BondPolicy, bond_hash, bond_hash_of_flow, bond_member,
+    BondMember, BondMembers, BondMode, BondPolicy, bond_hash, bond_hash_of_flow,
+    bond_hash_of_packet, bond_member,
 };
 pub use brought::{
     Brings, Brought, Giver, RXH_ADDRESSES, RXH_PORTS, Rss, RssFields, Steering, TOEPLITZ, skb_hash,

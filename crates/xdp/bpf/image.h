@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x354c656c64646172ULL
+#define IMAGE_MAGIC 0x364c656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -46,6 +46,7 @@
 #define LEARNT_FACTOR 11400714819323198485ULL
 #define MAX_TAGS 2
 #define TAG 4
+#define MAX_BONDED 11
 #define TUNNEL_IPV4 20
 #define TUNNEL_GRE 4
 #define TUNNEL_VXLAN 30
@@ -153,6 +154,11 @@ struct ranges {
 	struct selector selectors6[RANGES];
 };
 
+/* struct bonded, policies; see BondPolicy */
+#define BOND_LAYER2 0
+#define BOND_LAYER34 1
+#define BOND_LAYER23 2
+
 /* struct adjacency, states */
 #define ADJ_KERNEL 0
 #define ADJ_FORWARD 1
@@ -191,6 +197,14 @@ struct tunnel {
 	__u32 salt;
 };
 
+/* Members of a bond that frames with a tag leave by; see Bonded. */
+struct bonded {
+	__u32 reciprocal;
+	__u16 members[11];
+	__u8 policy;
+	__u8 count;
+};
+
 /* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at once. */
 struct adjacency {
 	__u32 index;
@@ -203,7 +217,10 @@ struct adjacency {
 	__u32 mtu;
 	__u32 lower;
 	__u32 tag[2];
-	struct tunnel tunnel;
+	union {
+		struct tunnel tunnel;	/* ADJ_TUNNEL */
+		struct bonded bonded;	/* ADJ_TAGGED */
+	};
 } __attribute__((aligned(64)));
 
 /* Group words: the kind is the low byte; see Group */

@@ -117,7 +117,8 @@ static __noinline int leave_tagged(struct xdp_md *ctx, struct srv6_ctx *w, const
 		return REASON_NOT_ENABLED;
 	at = READ_ONCE(w->packet.at);
 	end = READ_ONCE(w->packet.end);
-	reason = claim_by(adj, word0, adj->lower, in, end - at, 0, is_split_here(ctx, READ_ONCE(w->length)));
+	reason = claim_by(adj, word0, lower_link(ctx, adj, at, end, family), in, end - at, 0,
+			  is_split_here(ctx, READ_ONCE(w->length)));
 	if (reason)
 		return reason;
 	cut = at - IP_AT - tags_len(word0);
@@ -166,7 +167,7 @@ static __noinline int leave_by_tunnel(struct xdp_md *ctx, struct scratch *here, 
 		out = word0;
 		break;
 	case ADJ_TAGGED:
-		out = adj->lower;
+		out = lower_link(ctx, adj, at, end, family);
 		break;
 	case ADJ_SEGMENT:
 		if (way == WAY_IN && segment_never_punts(word0))

@@ -9,6 +9,7 @@
 #include <linux/if_ether.h>
 #include <bpf/bpf_endian.h>
 
+#include "bond.h"
 #include "image.h"
 #include "maps.h"
 #include "packet.h"
@@ -138,7 +139,7 @@ static __noinline int send_tagged(struct xdp_md *ctx, struct scratch *here, cons
 	}
 	here->push.packet_len = packet_len;
 	here->push.ether_type = ether_type;
-	reason = claim_by(adj, word0, adj->lower, link, packet_len, closed,
+	reason = claim_by(adj, word0, lower_link(ctx, adj, IP_AT, IP_AT + packet_len, bpf_ntohs(ether_type)), link, packet_len, closed,
 			  is_split_here(ctx, READ_ONCE(here->push.length)));
 	if (reason)
 		return reason == REASON_FIREWALL ? closed_reason(link, word0) : reason;

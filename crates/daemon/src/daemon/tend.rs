@@ -80,6 +80,9 @@ impl Daemon {
         for index in gone {
             // A bond is sent through only with the program on it; what may be sent through without is set again below.
             let _ = self.engine.remove_out_link(index);
+            for member in self.members_of(index) {
+                let _ = self.engine.remove_out_link(member);
+            }
             if let Err(e) = self.engine.detach(index) {
                 tracing::warn!("{e}");
             }
@@ -90,6 +93,13 @@ impl Daemon {
         if !self.config.allow_bypass {
             self.look_at_firewall();
         }
+    }
+
+    /// The members of a bond that packets were sent to.
+    fn members_of(&self, bond: u32) -> Vec<u32> {
+        let is_of =
+            |index: &&u32| self.rib.link(**index).and_then(|link| link.master) == Some(bond);
+        self.plan.members.iter().filter(is_of).copied().collect()
     }
 
     /// Says what was not warned of before, and what no longer has to be.
@@ -343,6 +353,7 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
         false
     });
     plan.leave_uppers(rib);
+    plan.follow_members(rib);
 }
 
 /// Whether frames that lie in several buffers are lost where they are redirected to some out-link of a plan:
@@ -366,13 +377,12 @@ pub(super) fn loses_buffers(rib: &Rib, plan: &Plan, config: &Config) -> bool {
 }
 
 /// Has packets be redirected to the out-links of a plan, and to no others that they were redirected to. Where that cannot be, the
-/// plan says so. What is sent through a VLAN, a bridge or a macvlan is redirected to a link below.
+/// plan says so. What is sent through a VLAN, a bridge or a macvlan is redirected to a link below, or to a member of the bond that is
+/// below.
 pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, before: &Plan) {
     leave_bonds(engine, rib, plan, false);
-    for index in before
-        .out
-        .keys()
-        .filter(|index| !plan.out.contains_key(index))
+    let gone = before.out.keys().chain(&before.members);
+    for index in gone.filter(|index| !plan.out.contains_key(index) && !plan.members.contains(index))
     {
         let _ = engine.remove_out_link(*index);
     }
@@ -391,6 +401,13 @@ pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, befo
         }
     });
     plan.leave_uppers(rib);
+    plan.follow_members(rib);
+    for index in &plan.members {
+        // Until it can be had, what would leave by it is punted.
+        if let Err(e) = engine.set_out_link(*index) {
+            tracing::warn!("member {index} of a bond: {e}");
+        }
+    }
 }
 
 /// How the program is attached to a link: to a bond in the drivers of its members or not at all (see the preflight).

@@ -194,6 +194,7 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
                 })
                 .into(),
             ),
+            ..Bond::default()
         });
         let vlan = of("vlan").and_then(vlan);
         let part = info
@@ -218,6 +219,9 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             vlan,
             bond_active,
             bond_queue: bond_queue.and_then(|id| id.try_into().ok()).unwrap_or(0),
+            // Without the order in which members joined, which `ip` does not print, these say nothing.
+            bond_down: false,
+            bond_aggregator: 0,
             // `ip` prints no FDB, without which nothing is known of a bridge or a VXLAN, and not all that tunnels are set to.
             bridge: None,
             port: None,

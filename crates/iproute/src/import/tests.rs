@@ -293,6 +293,7 @@ fn bonds_and_their_parts_are_read() {
         mode: 4,
         policy: 1,
         by_traffic: true,
+        ..Bond::default()
     };
     let expected = [
         (Some(bond), None),

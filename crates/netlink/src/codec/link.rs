@@ -24,8 +24,12 @@ const IFLA_BOND_MODE: u16 = 1;
 const IFLA_BOND_ARP_INTERVAL: u16 = 7;
 const IFLA_BOND_ARP_VALIDATE: u16 = 9;
 const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
+const IFLA_BOND_AD_INFO: u16 = 23;
+const IFLA_BOND_AD_INFO_AGGREGATOR: u16 = 1;
 const IFLA_BOND_SLAVE_STATE: u16 = 1;
+const IFLA_BOND_SLAVE_MII_STATUS: u16 = 2;
 const IFLA_BOND_SLAVE_QUEUE_ID: u16 = 5;
+const IFLA_BOND_SLAVE_AD_AGGREGATOR_ID: u16 = 6;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_EGRESS_QOS: u16 = 3;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
@@ -134,6 +138,14 @@ fn of_kind(data: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             (Some("bond"), IFLA_BOND_XMIT_HASH_POLICY) => {
                 bond(link).policy = set.u8("IFLA_BOND_XMIT_HASH_POLICY")?;
             }
+            (Some("bond"), IFLA_BOND_AD_INFO) => {
+                for told in set.nested() {
+                    let told = told?;
+                    if told.kind == IFLA_BOND_AD_INFO_AGGREGATOR {
+                        bond(link).aggregator = told.u16("IFLA_BOND_AD_INFO_AGGREGATOR")?;
+                    }
+                }
+            }
             (Some("bond"), IFLA_BOND_ARP_INTERVAL) => {
                 interval = set.u32("IFLA_BOND_ARP_INTERVAL")?
             }
@@ -162,7 +174,14 @@ fn of_member(data: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             IFLA_BOND_SLAVE_STATE => {
                 link.bond_active = Some(told.u8("IFLA_BOND_SLAVE_STATE")? == 0);
             }
+            // `BOND_LINK_UP` is 0.
+            IFLA_BOND_SLAVE_MII_STATUS => {
+                link.bond_down = told.u8("IFLA_BOND_SLAVE_MII_STATUS")? != 0;
+            }
             IFLA_BOND_SLAVE_QUEUE_ID => link.bond_queue = told.u16("IFLA_BOND_SLAVE_QUEUE_ID")?,
+            IFLA_BOND_SLAVE_AD_AGGREGATOR_ID => {
+                link.bond_aggregator = told.u16("IFLA_BOND_SLAVE_AD_AGGREGATOR_ID")?;
+            }
             _ => {}
         }
     }
@@ -278,6 +297,9 @@ fn encode_data(b: &mut Builder, link: &Link) {
         b.put_u8(IFLA_BOND_MODE, bond.mode);
         b.put_u8(IFLA_BOND_XMIT_HASH_POLICY, bond.policy);
         b.put_u32(IFLA_BOND_ARP_INTERVAL, bond.by_traffic.into());
+        let info = b.open(IFLA_BOND_AD_INFO);
+        b.put_u16(IFLA_BOND_AD_INFO_AGGREGATOR, bond.aggregator);
+        b.close(info);
     }
     if let Some(bridge) = link.bridge {
         bridge::encode_bridge(b, bridge);
@@ -314,7 +336,9 @@ fn encode_part(b: &mut Builder, link: &Link) {
         None => {
             let is_backup = link.bond_active == Some(false);
             b.put_u8(IFLA_BOND_SLAVE_STATE, is_backup.into());
+            b.put_u8(IFLA_BOND_SLAVE_MII_STATUS, link.bond_down.into());
             b.put_u16(IFLA_BOND_SLAVE_QUEUE_ID, link.bond_queue);
+            b.put_u16(IFLA_BOND_SLAVE_AD_AGGREGATOR_ID, link.bond_aggregator);
         }
     }
     b.close(data);

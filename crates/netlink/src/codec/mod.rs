@@ -177,6 +177,7 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::LearntMtu(_) | Event::LearntMtuGone(..) => {
             Err(EncodeError::NoMessage("path MTUs that were learnt"))
         }
+        Event::BondOrder(..) => Err(EncodeError::NoMessage("the order of a bond's members")),
         Event::SweepBegin(_) | Event::SweepEnd(_) => Err(EncodeError::NoMessage("sweep")),
         Event::Clock(_) => Err(EncodeError::NoMessage("clock")),
         Event::Fpm(_) => Err(EncodeError::NoMessage("FPM")),

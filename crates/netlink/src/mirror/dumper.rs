@@ -12,6 +12,7 @@ use super::queue::{Order, Queue, Report};
 use super::sysctl::{self, Seg6Settings, Sysctls};
 use crate::codec::Builder;
 use crate::error::Error;
+use crate::probe::bond;
 use crate::socket::{Dump, DumpSink, Socket};
 
 /// How often the settings of the namespace are read: while those of multipath hashing are out of
@@ -37,6 +38,14 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
             Order::Stop => return,
             Order::Settings => timer = sysctls.read(queue, true),
             Order::Timer => timer = sysctls.read(queue, false),
+            Order::Bonds(bonds) => {
+                let began = Instant::now();
+                let read = bonds.into_iter().map(|(index, name)| {
+                    // One that is gone, or changes meanwhile, is told of behind this.
+                    (index, bond::members(&name).unwrap_or_default())
+                });
+                queue.push(Report::Bonds(read.collect(), began));
+            }
             Order::Dump(wanted) => {
                 let start = Instant::now();
                 if let Err(error) = dump_all(&mut socket, queue, &wanted) {

@@ -75,6 +75,7 @@ impl Kind {
             | Event::KernelHosts(_)
             | Event::LearntMtu(_)
             | Event::LearntMtuGone(..)
+            | Event::BondOrder(..)
             | Event::SweepBegin(_)
             | Event::SweepEnd(_)
             | Event::Fpm(_) => {

@@ -7,12 +7,15 @@
 //! take routes and nexthops with them without a word) is dumped again after the sign of it that
 //! there is, and so is everything after lost notifications (`ENOBUFS`).
 //!
+//! In which order members of bonds joined them nothing tells: it is read apart (`bonds.rs`).
+//!
 //! Of ports, bridges tell what they are to them and not the whole link (`ports.rs`).
 //!
 //! Two threads work for a mirror: one empties the notification socket, one dumps and reads
 //! `/proc/sys`. Both stay in the network namespace in which the mirror was opened.
 
 mod arrival;
+mod bonds;
 mod devices;
 mod dumper;
 mod hosts;
@@ -33,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, RouteOp, Settings};
 
+use self::bonds::Bonds;
 use self::devices::Devices;
 use self::kind::{Dumped, Kind, Kinds};
 use self::lost::OnLost;
@@ -115,6 +119,7 @@ pub struct Mirror {
     reader: Option<i32>,
     links: HashMap<u32, LinkState>,
     ports: Ports,
+    bonds: Bonds,
     devices: Devices,
     settings: Option<Settings>,
     keys: Vec<HmacKey>,
@@ -182,6 +187,7 @@ impl Mirror {
             reader: None,
             links: HashMap::new(),
             ports: Ports::default(),
+            bonds: Bonds::default(),
             devices: Devices::default(),
             settings: None,
             keys: Vec::new(),
@@ -230,8 +236,8 @@ impl Mirror {
         self.on_lost.set(Box::new(callback));
     }
 
-    /// Hands the whole state to `sink`: settings first, then every kind of object in its sweep, and what the clock
-    /// says. Returns when it is complete.
+    /// Hands the whole state to `sink`: settings first, then every kind of object in its sweep, the order of bonds' members, and what the
+    /// clock says. Returns when it is complete.
     ///
     /// # Errors
     /// [`Error::Refused`] when the kernel refuses a dump.
@@ -239,7 +245,7 @@ impl Mirror {
         let runs = self.stats.runs;
         self.queue.want_settings();
         self.queue.want(Kinds::ALL);
-        while self.settings.is_none() || self.stats.runs == runs {
+        while self.settings.is_none() || self.stats.runs == runs || self.bonds.is_waiting() {
             self.wait(None)?;
             self.poll(sink)?;
         }
@@ -299,6 +305,9 @@ impl Mirror {
                     (self.lost, self.recovering) = (true, false);
                     self.queue.want_settings();
                     self.queue.want(Kinds::ALL);
+                    for bond in self.bonds.doubt(&self.queue) {
+                        sink(Event::BondOrder(bond, Vec::new()));
+                    }
                 }
                 Report::DumpBegin(dumped) => {
                     self.sweeping = Some(dumped);
@@ -320,6 +329,13 @@ impl Mirror {
                     recovered |= everything && std::mem::take(&mut self.recovering);
                 }
                 Report::KernelHosts(hosts) => sink(Event::KernelHosts(hosts)),
+                Report::Bonds(orders, began) => {
+                    for (bond, members) in orders {
+                        if self.bonds.counts(bond, began) {
+                            sink(Event::BondOrder(bond, members));
+                        }
+                    }
+                }
                 Report::Sysctls(sysctls, began) => self.sysctls(sysctls, began, &mut sink),
                 Report::Device(read) => {
                     self.devices.one(&read);
@@ -466,6 +482,7 @@ impl Mirror {
         match &event {
             Event::Link(link) => {
                 self.ports.note(link);
+                self.bonds.note(link, &self.queue);
                 let device = self.remember(link);
                 let index = link.index;
                 sink(event);
@@ -476,6 +493,7 @@ impl Mirror {
             }
             Event::LinkGone(index) => {
                 self.ports.forget(*index);
+                self.bonds.forget(*index, &self.queue);
                 if let Some(link) = self.links.remove(index) {
                     self.devices.forget(&link.name);
                 }

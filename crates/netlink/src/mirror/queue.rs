@@ -5,7 +5,7 @@
 //! dump may be newer than it, what stands before is not. Dumped chunks are few at a time, so that
 //! a notification never waits long behind them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub(super) enum Report {
     Device(Alone),
     /// Destinations for which the kernel goes by more than routes.
     KernelHosts(KernelHosts),
+    /// Members of bonds, by the bond, in their order, none where they cannot be read; and when reading them began.
+    Bonds(Vec<(u32, Vec<u32>)>, Instant),
     /// A thread cannot go on.
     Failed(Error),
 }
@@ -63,6 +65,8 @@ pub(super) enum Order {
     Dump(Wanted),
     /// Read settings; report them even if they have not changed.
     Settings,
+    /// Read the members of these bonds, by index with their names.
+    Bonds(BTreeMap<u32, String>),
     /// The time for reading settings has come.
     Timer,
     Stop,
@@ -78,6 +82,7 @@ struct State {
     wanted_at: Option<Instant>,
     not_before: Option<Instant>,
     settings_wanted: bool,
+    bonds_wanted: BTreeMap<u32, String>,
     stop: bool,
 }
 
@@ -191,6 +196,12 @@ impl Queue {
         self.dumper.notify_one();
     }
 
+    /// Orders reading of the members of a bond, at once.
+    pub(super) fn want_bond(&self, index: u32, name: &str) {
+        self.lock().bonds_wanted.insert(index, name.to_owned());
+        self.dumper.notify_one();
+    }
+
     /// Waits for the next order; `timer` is when settings are to be read anyway.
     pub(super) fn next_order(&self, timer: Instant) -> Order {
         let mut state = self.lock();
@@ -200,6 +211,9 @@ impl Queue {
             }
             if std::mem::take(&mut state.settings_wanted) {
                 return Order::Settings;
+            }
+            if !state.bonds_wanted.is_empty() {
+                return Order::Bonds(std::mem::take(&mut state.bonds_wanted));
             }
             let now = Instant::now();
             let start = state

@@ -139,6 +139,20 @@ fn value(link: &str, command: u32, data: u32, what: &'static str) -> Result<Opti
 /// # Safety
 /// `question` points to what its command, which comes first, has the kernel read and write.
 unsafe fn ask(link: &str, question: *mut libc::c_char, what: &'static str) -> Result<bool, Error> {
+    // SAFETY: as the caller grants.
+    unsafe { ask_by(libc::SIOCETHTOOL, link, question, what) }
+}
+
+/// The same by another request than `SIOCETHTOOL`.
+///
+/// # Safety
+/// `question` points to what the request has the kernel read and write for this link.
+pub(super) unsafe fn ask_by(
+    by: libc::c_ulong,
+    link: &str,
+    question: *mut libc::c_char,
+    what: &'static str,
+) -> Result<bool, Error> {
     let socket = socket(
         AddressFamily::Inet,
         SockType::Datagram,
@@ -160,8 +174,7 @@ unsafe fn ask(link: &str, question: *mut libc::c_char, what: &'static str) -> Re
     request.ifr_ifru.ifru_data = question;
     // SAFETY: the kernel reads `request` and reads and writes what it points to, as the caller grants; both live through
     // the call.
-    let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), by as _, &raw mut request) };
     if result < 0 {
         let error = std::io::Error::last_os_error();
         return match error.raw_os_error() {

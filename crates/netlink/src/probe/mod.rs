@@ -15,6 +15,7 @@
 //! * [`bpf`]: tcx programs, and a flow dissector in BPF, which changes multipath hashes;
 //! * [`xfrm`]: IPsec policies;
 //! * [`ethtool`]: offloads, and changing them;
+//! * [`bond`]: in which order members joined a bond, which is not about what is passed by;
 //! * [`tun`]: taps that pass on what virtual machines leave unfinished;
 //! * [`namespace`]: other network namespaces, for the far ends of veth pairs;
 //! * [`seg6`]: settings of SRv6 that are neither routes nor in `/proc/sys`;
@@ -27,6 +28,7 @@
 //! **Not looked for**, because nothing tells it cheaply or per namespace: flowtables (a rule that feeds them is found), XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
 //! packet taps (`AF_PACKET`), which see less but lose nothing.
 
+pub mod bond;
 pub mod bpf;
 pub mod conntrack;
 pub mod ebtables;

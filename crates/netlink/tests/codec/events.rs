@@ -183,6 +183,7 @@ fn any_link() -> impl Strategy<Value = Link> {
                         mode: operstate,
                         policy: mtu as u8,
                         by_traffic: mtu % 2 == 0,
+                        aggregator: tx_queues as u16,
                     }),
                     vlan: kind.as_ref().filter(|kind| *kind == "vlan").map(|_| Vlan {
                         protocol: mtu as u16,
@@ -205,6 +206,8 @@ fn any_link() -> impl Strategy<Value = Link> {
                     port: master.filter(|n| n % 4 == 1).map(|_| port),
                     bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
                     bond_queue: master.filter(|n| n % 2 == 0).map_or(0, |n| n as u16),
+                    bond_down: master.is_some_and(|n| n % 2 == 0 && n % 8 < 4),
+                    bond_aggregator: master.filter(|n| n % 2 == 0).map_or(0, |n| (n >> 1) as u16),
                     kind,
                     master,
                     lower,

@@ -52,7 +52,7 @@ impl State {
             Event::Settings(settings) => self.settings = settings,
             Event::HmacKeys(keys) => self.keys = keys,
             Event::KernelHosts(hosts) => self.hosts = hosts,
-            Event::Clock(_) => {}
+            Event::Clock(_) | Event::BondOrder(..) => {}
             Event::LearntMtu(_) | Event::LearntMtuGone(..) => {
                 unreachable!("nobody asks the kernel for path MTUs here")
             }

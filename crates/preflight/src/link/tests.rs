@@ -175,6 +175,7 @@ fn bonds_are_used_whose_driver_runs_the_program() {
             mode,
             policy,
             by_traffic: false,
+            ..Bond::default()
         }),
         ..ethernet(2, "b0")
     };
@@ -207,6 +208,7 @@ fn bonds_are_used_whose_driver_runs_the_program() {
         mode: 2,
         policy: 1,
         by_traffic: true,
+        ..Bond::default()
     });
     assert_eq!(of(vec![by_traffic], &[])[0].0, Role::Both);
     let scene = Scene {
@@ -379,13 +381,14 @@ fn a_vlan_is_not_used_where_its_lower_link_is_not() {
 }
 
 #[test]
-fn a_vlan_upon_a_bond_is_sent_through_where_tags_do_not_choose() {
+fn a_vlan_upon_a_bond_is_sent_through_where_its_choice_is_known() {
     let bond = |mode, policy| Link {
         kind: Some("bond".to_owned()),
         bond: Some(Bond {
             mode,
             policy,
             by_traffic: false,
+            ..Bond::default()
         }),
         ..ethernet(2, "b0")
     };
@@ -394,18 +397,29 @@ fn a_vlan_upon_a_bond_is_sent_through_where_tags_do_not_choose() {
         ..ethernet(3, "e0")
     };
     let of = |bond, lower| of_last(&[bond, member.clone(), vlan(4, "v", 5, lower)], &[]);
-    for (mode, policy) in [(0, 0), (1, 0), (2, 4), (4, 4)] {
+    for (mode, policy) in [(0, 0), (1, 0), (2, 0), (2, 1), (4, 1), (4, 2), (4, 4)] {
         assert_eq!(of(bond(mode, policy), 2), [], "{mode} {policy}");
     }
-    for (policy, name) in [
-        (0, "layer2"),
-        (1, "layer3+4"),
-        (2, "layer2+3"),
-        (3, "encap2+3"),
-    ] {
-        let what = format!("its lower link b0 is a bond with xmit_hash_policy {name}");
-        assert_eq!(of(bond(4, policy), 2), [(Role::Out, what)]);
-    }
+    let said = |policy| {
+        let what = format!("its lower link b0 is a bond with xmit_hash_policy {policy}");
+        (Role::Out, what)
+    };
+    assert_eq!(of(bond(4, 3), 2), [said("encap2+3")]);
+    // Within another.
+    let inner = |policy| {
+        let links = [
+            bond(4, policy),
+            member.clone(),
+            vlan(4, "v", 5, 2),
+            vlan(5, "w", 6, 4),
+        ];
+        of_last(&links, &[])
+    };
+    assert_eq!(inner(1), []);
+    let (role, what) = said("encap2+3");
+    let outer = (role, format!("its lower link v: {what}"));
+    assert_eq!(inner(3), [said("encap2+3"), outer]);
+    assert_eq!(inner(4), [said("encap3+4")]);
     let what = "its lower link b0: bond of mode broadcast";
     assert_eq!(of(bond(3, 0), 2), [(Role::Both, what.to_owned())]);
     let what = "its lower link e0: part of bond b0";

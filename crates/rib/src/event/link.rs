@@ -49,6 +49,12 @@ pub struct Link {
     /// Of a member of a bond, the queue whose packets leave by it, whatever the hash is (`IFLA_BOND_SLAVE_QUEUE_ID`); mostly 0, for none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bond_queue: u16,
+    /// Of a member of a bond, whether the bond's own monitor takes the link for anything but up (`IFLA_BOND_SLAVE_MII_STATUS`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bond_down: bool,
+    /// Of a member of a bond of 802.3ad, the aggregator that it is in (`IFLA_BOND_SLAVE_AD_AGGREGATOR_ID`), from 1 on; 0 of others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bond_aggregator: u16,
     /// What a VLAN is; none of other devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
@@ -144,6 +150,9 @@ pub struct Bond {
     /// Its members, or the active ones, are taken for alive by any packet that comes in by them: [`Bond::is_by_traffic`].
     #[serde(default)]
     pub by_traffic: bool,
+    /// The active aggregator of 802.3ad (`IFLA_BOND_AD_INFO_AGGREGATOR`), from 1 on; 0 where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub aggregator: u16,
 }
 
 impl Bond {

@@ -1,6 +1,7 @@
 //! The image after any sequence of changes says what the mirror says, looked up the slow way.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+mod bonded;
 mod bonds;
 #[path = "../common/mod.rs"]
 mod common;

@@ -6,6 +6,7 @@
 //! each).
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+mod bonds;
 mod bridges;
 mod frames;
 mod free;

@@ -152,6 +152,7 @@ impl Reference {
             Event::Settings(settings) => self.settings = settings,
             Event::HmacKeys(_) => {}
             Event::KernelHosts(told) => self.hosts = told.hosts,
+            Event::BondOrder(..) => {}
             Event::SweepBegin(sweep) => self.begin(sweep),
             Event::SweepEnd(sweep) => self.end(sweep),
             Event::Fpm(told) => self.tell(told),
