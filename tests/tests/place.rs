@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use raddle_e2e::rpc::{Pair, inside, ip, sysctl};
 use raddle_e2e::{Outcome, raddle, root};
@@ -176,13 +175,10 @@ fn what_cannot_be_placed_connects_as_ever() {
     // No port is free to be taken.
     sysctl(&pair.client, "net.ipv4.ip_local_port_range=40000 40003");
     sysctl(&pair.client, "net.ipv4.ip_local_reserved_ports=40000-40003");
-    let outcome = Outcome::of(
-        &mut client(
-            &pair,
-            &[&raddle().display().to_string(), "place", "--", "false"],
-        ),
-        Duration::from_secs(60),
-    );
+    let outcome = Outcome::of(&mut client(
+        &pair,
+        &[&raddle().display().to_string(), "place", "--", "false"],
+    ));
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
 }
 
@@ -198,7 +194,7 @@ fn a_program_ends_as_without_it() {
             .into_iter()
             .chain(words.iter().copied())
             .collect();
-        Outcome::of(&mut client(&pair, &words), Duration::from_secs(60))
+        Outcome::of(&mut client(&pair, &words))
     };
     assert_eq!(run(&["true"]).code, Some(0));
     assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).code, Some(128 + 15));

@@ -53,9 +53,10 @@ impl LocalWay {
 }
 
 impl Memory {
-    /// Whether the image has what choices of this machine's own packets need.
-    pub fn has_local(&self) -> bool {
-        self.local_ways.len() > 0
+    /// How connections choose in the group with this number; 0 (unknown) where the image does not tell.
+    pub fn local_way(&self, group: u32) -> u64 {
+        let word = self.local_ways.words().get(group as usize);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Stores how connections choose in the group with this number, which must be inside the capacity. Nothing happens where the image

@@ -90,7 +90,7 @@ impl Memory {
         }
     }
 
-    /// The same with room for what this machine's own packets need ([`Memory::has_local`]), on the heap.
+    /// The same with room for what this machine's own packets need ([`Memory::local_way`]), on the heap.
     pub fn with_local(mut self) -> Memory {
         let capacity = self.capacity();
         self.local_ways = Region::heap(capacity.groups * 8);

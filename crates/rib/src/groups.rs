@@ -292,16 +292,17 @@ impl Groups {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        let Some((way, any, hops)) = choices(at.state, &entry.spec, resolved) else {
+        let Some(choices) = choices(at.state, &entry.spec, resolved) else {
             return at.memory.store_local_way(number, LocalWay::Unknown, false);
         };
-        for (hop, source) in hops {
+        for (hop, source) in choices.hops {
             if let Some(adjacency) = self.adjacencies.known(&key_of(hop, at.state)) {
                 let source = source.map_or([0; 4], |source| source.octets());
                 at.memory.store_local_source(adjacency, source);
             }
         }
-        at.memory.store_local_way(number, way, any);
+        at.memory
+            .store_local_way(number, choices.way, choices.any_source);
     }
 
     /// The same of all groups: addresses have changed.

@@ -25,7 +25,7 @@ pub(crate) struct Own {
 
 impl Rib {
     /// Has the image tell how this machine's own connections choose, on a kernel that prefers paths so: from the first route on. The
-    /// memory must have room for that ([`raddle_image::Memory::has_local`]).
+    /// memory must have room for that ([`raddle_image::Memory::with_local`]).
     pub fn set_own(&mut self, preference: SourcePreference) {
         self.state.own = Some(preference);
     }
@@ -73,13 +73,21 @@ pub(crate) fn way(
     (way, any)
 }
 
-/// How connections choose in a group; and the hops that may be chosen, with the source that each is preferred for. None of groups that
-/// are not chosen in by hash-threshold.
+/// How connections choose in a group.
+pub(crate) struct Choices<'a> {
+    pub(crate) way: LocalWay,
+    /// A source that they have makes no other difference than in the hash.
+    pub(crate) any_source: bool,
+    /// The hops that may be chosen, with the source that each is preferred for.
+    pub(crate) hops: Vec<(&'a Hop, Option<Ipv4Addr>)>,
+}
+
+/// How connections choose in a group. None of groups that are not chosen in by hash-threshold.
 pub(crate) fn choices<'a>(
     state: &State,
     spec: &Spec,
     resolved: &'a Resolved,
-) -> Option<(LocalWay, bool, Vec<(&'a Hop, Option<Ipv4Addr>)>)> {
+) -> Option<Choices<'a>> {
     let preference = state.own?;
     let Resolved::Many { hops, ranges, .. } = resolved else {
         return None;
@@ -99,8 +107,12 @@ pub(crate) fn choices<'a>(
         .iter()
         .map(|(_, preferred)| (own.prefsrc.or(*preferred), *preferred))
         .collect();
-    let (way, any) = way(preference, &sources);
-    Some((way, any, hops))
+    let (way, any_source) = way(preference, &sources);
+    Some(Choices {
+        way,
+        any_source,
+        hops,
+    })
 }
 
 /// Where this machine's own packets of a family are looked up: as those that come in by `lo`. None where rules ask for what a connection
@@ -130,10 +142,15 @@ pub(crate) fn entry(table4: Option<u32>, table6: Option<u32>) -> LinkEntry {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
+    use raddle_image::{Capacity, Group, Memory};
     use raddle_select::{LocalHop, choose_local4};
 
     use super::*;
+    use crate::TABLE_MAIN;
+    use crate::event::{Address, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget};
 
     /// Which path a connection takes: two look-ups, as the kernel does them.
     fn twice(
@@ -188,6 +205,74 @@ mod tests {
                 LocalWay::Both => prop_assert_eq!(by(hashes[1]), expected),
             }
         }
+    }
+
+    /// What the image says of a route over two links.
+    fn told(preference: SourcePreference, prefsrc: Option<&str>) -> (Arc<Memory>, u32) {
+        let capacity = Capacity {
+            nodes4: 1 << 12,
+            leaves4: 1 << 12,
+            words6: 1 << 12,
+            groups: 64,
+            members: 64,
+            adjacencies: 64,
+            ..Capacity::SMALL
+        };
+        let memory = Arc::new(Memory::heap(&capacity).with_local());
+        let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
+        rib.set_own(preference);
+        for (index, name) in [(1, "lo"), (2, "a"), (3, "b")] {
+            rib.apply(Event::Link(Link::ethernet(index, name, [2; 6])));
+        }
+        for (index, local) in [(2, [10, 0, 1, 1]), (3, [10, 0, 2, 1])] {
+            let local = Ipv4Addr::from(local).into();
+            rib.apply(Event::Address(Address::new(index, local, 24)));
+        }
+        let hop = |index, gateway: [u8; 4]| RouteNexthop {
+            index,
+            gateway: Some(Ipv4Addr::from(gateway).into()),
+            ..RouteNexthop::default()
+        };
+        let route = Route {
+            dst: "192.0.2.0/24".parse().unwrap(),
+            table: TABLE_MAIN,
+            prefsrc: prefsrc.map(|text| text.parse().unwrap()),
+            target: RouteTarget::Multipath(vec![hop(2, [10, 0, 1, 2]), hop(3, [10, 0, 2, 2])]),
+            ..Route::default()
+        };
+        rib.apply(Event::Route(route, RouteOp::Add));
+        rib.commit();
+        let lo = memory.link(LOOPBACK);
+        assert_eq!(lo.index, LOOPBACK);
+        assert_eq!(lo.flags, 0, "nothing is forwarded from it");
+        let group = memory.route4(lo.table4, u32::from_be_bytes([192, 0, 2, 9]));
+        assert!(matches!(
+            memory.group(group),
+            Group::Threshold { count: 2, .. }
+        ));
+        (memory, group)
+    }
+
+    #[test]
+    fn the_image_tells_how_connections_choose() {
+        let word = |preference, prefsrc| {
+            let (memory, group) = told(preference, prefsrc);
+            memory.local_way(group)
+        };
+        let (none, scored) = (SourcePreference::None, SourcePreference::Scored);
+        assert_eq!(word(none, None), LocalWay::Both.to_word(true));
+        assert_eq!(word(scored, None), LocalWay::First.to_word(false));
+        let own = LocalWay::Source([10, 9, 9, 9]);
+        assert_eq!(word(none, Some("10.9.9.9")), own.to_word(true));
+        assert_eq!(word(scored, Some("10.9.9.9")), own.to_word(false));
+        let (memory, group) = told(none, None);
+        let Group::Threshold { first, .. } = memory.group(group) else {
+            unreachable!();
+        };
+        let sources: Vec<_> = (0..2)
+            .map(|place| memory.local_source(memory.member(first + place).adjacency))
+            .collect();
+        assert_eq!(sources, [Some([10, 0, 1, 1]), Some([10, 0, 2, 1])]);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! 9. A VXLAN takes what anybody sends: of what is translated back, packets from those addresses are the kernel's, where there is room for
 //!    these ranges ([`ranges`]).
 //! 10. A tunnel that is closed on all links is closed itself. Of the others, a link is that all of them are closed on; on what is left, the
-//!    tunnels are.
+//!     tunnels are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
