@@ -11,12 +11,14 @@ use raddle_e2e::bridged::{Drawing, Net, Way, net, route, way};
 use raddle_e2e::compared::{Burst, Compared};
 use raddle_e2e::frame::{self, Flow};
 use raddle_e2e::networks::{behind4, behind6, sources};
-use raddle_e2e::tags::Look;
+use raddle_e2e::tags::{CameOut, Look};
 use raddle_e2e::tunnelled::{
     Checksum, Kind, LOCAL, Outer, SPORTS, VXLAN_PORT, innermost, remote, smooth, tunnel, underlay,
     wrap,
 };
-use raddle_e2e::{BRIDGE_MAC, Daemon, PATIENT, Random, World, gateway_mac, quiet, root, within};
+use raddle_e2e::{
+    BRIDGE_MAC, Crafted, Daemon, PATIENT, Random, World, gateway_mac, quiet, root, within,
+};
 use raddle_packet::checksum;
 
 /// Of the links; there is room for outer headers.
@@ -529,4 +531,221 @@ fn path_mtus_that_the_kernel_has_learnt_are_kept_to() {
     });
     daemon.terminate();
     compared.right();
+}
+
+/// What Docker installs beside a host that forwards already, as `iptables-restore` takes it.
+const DOCKER: &str = include_str!("../../crates/preflight/tests/rulesets/docker.iptables");
+
+/// Rules, and which part of what comes in by tunnels raddle takes in beside them.
+struct Rules {
+    about: &'static str,
+    /// Of an `inet` table; none for Docker's.
+    nft: Option<&'static str>,
+    takes: Takes,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Takes {
+    Most,
+    Some,
+    None,
+    /// By the link that outer packets come in by.
+    NoneByLink,
+}
+
+const RULES: [Rules; 8] = [
+    Rules {
+        about: "none",
+        nft: Some(""),
+        takes: Takes::Most,
+    },
+    Rules {
+        about: "Docker",
+        nft: None,
+        takes: Takes::Most,
+    },
+    Rules {
+        about: "others from outside are dropped",
+        nft: Some(
+            "chain c { type filter hook input priority 0; policy accept; ip saddr 203.0.113.0/24 drop; tcp dport 22 drop; udp dport 53 drop; }",
+        ),
+        takes: Takes::Most,
+    },
+    Rules {
+        about: "outer packets of one half of the ports are dropped, and of some lengths",
+        nft: Some(
+            "chain c { type filter hook input priority 0; policy accept; udp dport 4789 udp checksum & 1 == 1 drop; meta l4proto { 4, 41, 47 } ip length & 1 == 1 drop; }",
+        ),
+        takes: Takes::None,
+    },
+    Rules {
+        about: "what comes in by the link is dropped before",
+        nft: Some(
+            "chain c { type filter hook prerouting priority -300; policy accept; iifname \"source\" meta l4proto { 4, 17, 47 } ip length & 2 == 2 drop; }",
+        ),
+        takes: Takes::NoneByLink,
+    },
+    Rules {
+        about: "what leaves is judged by its connection",
+        nft: Some(
+            "chain c { type filter hook output priority 0; policy drop; ct state established accept; ip protocol icmp accept; meta l4proto ipv6-icmp accept; }",
+        ),
+        takes: Takes::None,
+    },
+    Rules {
+        about: "some of what is inside is dropped",
+        nft: Some(
+            "chain c { type filter hook forward priority 0; policy accept; ip saddr 10.9.0.0/27 drop; meta nfproto ipv6 ip6 hoplimit & 1 == 1 drop; }",
+        ),
+        takes: Takes::Some,
+    },
+    Rules {
+        about: "none again",
+        nft: Some(""),
+        takes: Takes::Most,
+    },
+];
+
+impl Rules {
+    fn install(&self, world: &World) {
+        let (tool, rules) = match self.nft {
+            Some(rules) => ("nft -f -", format!("table inet guard {{\n{rules}\n}}\n")),
+            None => ("iptables-restore", DOCKER.to_owned()),
+        };
+        feed(world, tool, &rules);
+    }
+}
+
+/// Runs a command in the router with this to read.
+fn feed(world: &World, command: &str, input: &str) {
+    let mut words = command.split(' ');
+    let mut command = world
+        .lab()
+        .command("router", words.next().unwrap())
+        .unwrap();
+    let mut child = command
+        .args(words)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{command:?}: {input}");
+}
+
+/// Rules come and go while raddle runs, and each counts from the first packet on.
+#[test]
+fn what_comes_in_by_tunnels_meets_the_firewall_as_by_the_kernel() {
+    let name = "what_comes_in_by_tunnels_meets_the_firewall_as_by_the_kernel";
+    if !root(name) {
+        return;
+    }
+    let world = world("tunfw");
+    let made = ["gre1", "ipip1", "vx5"].map(|name| TUNNELS.into_iter().find(|t| t.name == name));
+    let made: Vec<Tunnel> = made
+        .into_iter()
+        .flatten()
+        .filter(|t| t.make(&world))
+        .collect();
+    if made.is_empty() {
+        return eprintln!("skipped: {name} needs tunnels, which this kernel does not have");
+    }
+    let links = [
+        net("source", 1, 0, &[]).untold(),
+        net("sink-3", 101, 3, &[]).untold(),
+    ];
+    route(&world, &links, "");
+    world.plain_settings();
+    let mut rng = Random::new(raddle_e2e::volume::seed());
+    let mut bursts = Vec::new();
+    for tunnel in &made {
+        let nets: Vec<Net> = std::iter::once(tunnel.net().kernels())
+            .chain(links)
+            .collect();
+        let ways = [way(tunnel.name, 0, &[], tunnel.net).to(tunnel.mac())];
+        let drawing = Drawing {
+            nets: &nets,
+            ways: &ways,
+            moves: &[],
+            count: 60,
+        };
+        let outer = Outer {
+            checksum: Checksum::Right,
+            ..tunnel.outer()
+        };
+        bursts.extend(inside(
+            &mut rng,
+            &drawing,
+            &outer,
+            world.frame_macs(),
+            false,
+        ));
+    }
+    let frames: Vec<Crafted> = bursts
+        .iter()
+        .flat_map(|burst| burst.frames.clone())
+        .collect();
+    let send = || {
+        CameOut::of(
+            &frames,
+            &world.exchange_bursts(&bursts, quiet(), |_| true),
+            LOOK,
+        )
+    };
+    let beside = |rules: &Rules, send: &dyn Fn() -> CameOut| {
+        rules.install(&world);
+        let came_out = send();
+        feed(&world, "nft flush ruleset", "");
+        came_out
+    };
+    let kernel: Vec<CameOut> = RULES.iter().map(|rules| beside(rules, &send)).collect();
+    let daemon = Daemon::start(&world, &PATIENT);
+    let mut before = daemon.forwarded();
+    for (rules, kernel) in RULES.iter().zip(&kernel) {
+        let said = std::cell::RefCell::new(String::new());
+        let ours = beside(rules, &|| {
+            let came_out = send();
+            *said.borrow_mut() = world.raddle(&["status"]).stdout;
+            came_out
+        });
+        let (now, through) = (daemon.forwarded(), kernel.forwarded.len());
+        let took = (now - before) as usize;
+        before = now;
+        let differ = kernel.differences(&ours, &frames);
+        eprintln!(
+            "{}: {} frames, {} differ; the kernel forwards {through}, raddle {took}",
+            rules.about,
+            frames.len(),
+            differ.len()
+        );
+        assert_eq!(differ, [""; 0], "{}", rules.about);
+        let said = said.into_inner();
+        for tunnel in &made {
+            let line = format!("link {}: tunnel, ", tunnel.name);
+            let line = said
+                .lines()
+                .find_map(|l| l.trim_start().strip_prefix(&line));
+            let out_only = line.unwrap().starts_with("out only: nft inet guard c");
+            assert_eq!(
+                out_only,
+                rules.takes == Takes::None,
+                "{}: {said}",
+                rules.about
+            );
+        }
+        match rules.takes {
+            Takes::Most => assert!(
+                took * 10 > through * 6,
+                "{}: {took} of {through}\n{said}",
+                rules.about
+            ),
+            Takes::Some => assert!(took > 0, "{}\n{said}", rules.about),
+            // What nobody has put into a tunnel may be among what comes out.
+            Takes::None | Takes::NoneByLink => assert!(
+                took * 20 < through.max(20),
+                "{}: {took} of {through}",
+                rules.about
+            ),
+        }
+    }
+    daemon.terminate();
 }
