@@ -363,11 +363,6 @@ inline_always int take_port(struct bpf_sock_addr *ctx, int family, struct questi
 		return PLACED_NOT_READY;
 	s.wanted = least(q);
 	s.at = bpf_get_prandom_u32() % span;
-	/*
-	 * 0, which the verifier is not to know: that of Linux 6.1 goes through try_port() once, with what is here, and takes a comparison out that
-	 * is always false then.
-	 */
-	s.refused = span >> 17;
 	bpf_loop(PLACE_TRIES, try_port, &s, 0);
 	if (!s.is_placed)
 		return PLACED_NO_PORT;
