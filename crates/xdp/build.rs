@@ -7,12 +7,11 @@ use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
 /// Objects, the source of each, and what is defined for it.
-const PROGRAMS: [(&str, &str, &[&str]); 6] = [
+const PROGRAMS: [(&str, &str, &[&str]); 5] = [
     ("raddle", "raddle", &[]),
     ("raddle_srv6", "raddle", &["-DSEGMENTS"]),
     ("raddle_rx_hash", "raddle", &["-DRX_HASH"]),
     ("losses", "losses", &[]),
-    ("place", "place", &[]),
     ("bench", "bench", &[]),
 ];
 /// Compilers to try, best known first. `RADDLE_CLANG` goes before all of them.

@@ -87,7 +87,6 @@ system_failure!(
     std::io::Error,
     raddle_netlink::Error,
     raddle_netlink::probe::Error,
-    raddle_place::Error,
     raddle_xdp::Error
 );
 

@@ -292,16 +292,6 @@ fn write(out: &mut String) -> std::fmt::Result {
     out.push_str(SEGMENT);
     numbers(out, "struct wanted, kinds; see wanted_kind", wanted_kind::C)?;
     out.push_str(COUNTERS);
-    numbers(
-        out,
-        "How connections choose; see LocalWay and its words",
-        local_way::C,
-    )?;
-    writeln!(out, "#define LOCAL_ANY_SOURCE {LOCAL_ANY_SOURCE}\n")?;
-    numbers(out, "Of placing; see placing", placing::C)?;
-    out.push_str("/* What holds for all connections; see Placing. */\n");
-    record!(out, Placing, "placing", "", netns, low, span, allowed);
-    placed(out)?;
     reasons(out)?;
     out.push_str("#endif\n");
     Ok(())
@@ -360,16 +350,6 @@ struct segment_failures {
 };
 
 ";
-
-fn placed(out: &mut String) -> std::fmt::Result {
-    out.push_str("/* What has become of a connection; see Placed. */\nenum placed {\n");
-    for outcome in Placed::ALL {
-        let name = outcome.name().to_uppercase().replace('-', "_");
-        writeln!(out, "\tPLACED_{name} = {},", outcome as u8)?;
-    }
-    out.push_str("};\n\n");
-    Ok(())
-}
 
 fn reasons(out: &mut String) -> std::fmt::Result {
     let c = |reason: Reason| format!("REASON_{}", reason.name().to_uppercase().replace('-', "_"));

@@ -39,10 +39,6 @@ pub struct Memory {
     pub groups: Region,
     /// For each group the ways back that it is to IPv4 sources, a word of bits: [`ANY_WAY`], and those of links.
     pub ways4: Region,
-    /// For each group how this machine's own connections choose in it, a word, see [`LocalWay`]. Empty where nobody asks.
-    pub local_ways: Region,
-    /// For each adjacency the source that its path gives, a word, see [`Memory::local_source`]. Likewise.
-    pub local_sources: Region,
     /// [`Ranges`] of addresses that a firewall may concern.
     pub firewall: Region,
     /// [`Member`] words.
@@ -77,8 +73,6 @@ impl Memory {
             words6: Region::heap(capacity.words6 * 8),
             groups: Region::heap(capacity.groups * 8),
             ways4: Region::heap(capacity.groups * 8),
-            local_ways: Region::heap(0),
-            local_sources: Region::heap(0),
             firewall: Region::heap(size_of::<Ranges>()),
             members: Region::heap(capacity.members * 8),
             adjacencies: Region::heap(capacity.adjacencies * size_of::<Adjacency>()),
@@ -88,14 +82,6 @@ impl Memory {
             adjacencies_used: AtomicUsize::new(0),
             dx2_used: AtomicUsize::new(0),
         }
-    }
-
-    /// The same with room for what this machine's own packets need ([`Memory::local_way`]), on the heap.
-    pub fn with_local(mut self) -> Memory {
-        let capacity = self.capacity();
-        self.local_ways = Region::heap(capacity.groups * 8);
-        self.local_sources = Region::heap(capacity.adjacencies * 8);
-        self
     }
 
     /// How much this memory can hold.
@@ -132,8 +118,6 @@ impl Memory {
             &self.words6,
             &self.groups,
             &self.ways4,
-            &self.local_ways,
-            &self.local_sources,
             &self.firewall,
             &self.members,
             &self.adjacencies,

@@ -4,7 +4,6 @@
 mod docs;
 mod key;
 mod links;
-mod place;
 mod planning;
 mod rpc;
 mod words;
@@ -17,7 +16,6 @@ use raddle_select::KernelVersion;
 
 pub(crate) use key::{KeyCommand, KeyFind};
 pub(crate) use links::{LabLink, LabLinks};
-pub(crate) use place::Place;
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 use raddle_daemon::{
     AlgoRule, Conntrack, Mode, OnExit, Priority, RxHash, Seed, StaticEncap, StaticSid,
@@ -55,9 +53,6 @@ pub(crate) enum Command {
     /// Say what a change would move, before it is made
     #[command(after_help = planning::WHAT_IF_HELP)]
     WhatIf(WhatIf),
-    /// Give connections of any program source ports by which each takes a path of its own
-    #[command(after_help = place::PLACE_HELP)]
-    Place(Place),
     /// Source ports with which connections cover all paths
     #[command(subcommand)]
     Ports(Ports),
@@ -110,7 +105,6 @@ impl Command {
         match self {
             Command::Run(args) => !args.check,
             Command::Rpc(args) => args.command.is_none(),
-            Command::Place(_) => true,
             _ => false,
         }
     }

@@ -12,7 +12,6 @@ mod man;
 mod names;
 mod output;
 mod peers;
-mod place;
 mod ports;
 mod replay;
 mod rpc;
@@ -75,7 +74,6 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
         Command::WhatIf(args) => what_if::run(args),
-        Command::Place(args) => place::run(args),
         Command::Ports(command) => ports::run(command),
         Command::Spread(args) => spread::run(args),
         Command::Doctor(args) => doctor::run(args),

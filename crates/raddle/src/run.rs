@@ -37,7 +37,7 @@ fn raise_file_limit() {
 }
 
 /// The kernel's hash key is in this process's memory, and a core file would have it.
-pub(crate) fn leave_no_core() {
+fn leave_no_core() {
     use nix::sys::resource::{Resource, setrlimit};
     if let Err(e) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
         tracing::debug!("core files may be written: {e}");

@@ -1,7 +1,7 @@
 //! Signals that end the daemon, and those that do not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 
@@ -31,41 +31,24 @@ pub(crate) fn stop_and_reload_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool
     Ok((stop, reload))
 }
 
-/// The number of the signal that came last of SIGTERM, SIGINT and SIGHUP, likewise; 0 before one came.
-pub(crate) fn last_signal() -> Result<Arc<AtomicI32>, Failure> {
-    let last = Arc::<AtomicI32>::default();
-    let came = Arc::clone(&last);
-    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-    take(&signals, move |signal| {
-        came.store(signal as i32, Ordering::Relaxed);
-    })?;
-    Ok(last)
-}
-
 fn flags(
     signals: &[Signal],
     hangup: impl Fn() + Send + 'static,
 ) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::<AtomicBool>::default();
-    let raised = Arc::clone(&stop);
-    take(signals, move |signal| match signal {
-        Signal::SIGHUP => hangup(),
-        _ => raised.store(true, Ordering::Relaxed),
-    })?;
-    Ok(stop)
-}
-
-/// Has a thread of its own take these signals.
-fn take(signals: &[Signal], take: impl Fn(Signal) + Send + 'static) -> Result<(), Failure> {
     let signals = SigSet::from_iter(signals.iter().copied());
     let failed = |e| Failure::system(format!("cannot take signals: {e}"));
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), None).map_err(failed)?;
+    let raised = Arc::clone(&stop);
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
             while let Ok(signal) = signals.wait() {
-                take(signal);
+                match signal {
+                    Signal::SIGHUP => hangup(),
+                    _ => raised.store(true, Ordering::Relaxed),
+                }
             }
         })?;
-    Ok(())
+    Ok(stop)
 }

@@ -10,16 +10,15 @@ use std::sync::atomic::Ordering;
 
 use crate::adjacency::{Adjacencies, Key, Publish};
 use crate::event::NexthopKind;
-use crate::local::choices;
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::segments::{Meaning, Segments};
 use crate::slots::{Runs, Slots};
 use crate::state::State;
 use crate::ways::{LinkWays, ways};
-use build::{Built, key_of};
+use build::Built;
 use raddle_image::Lack;
 use raddle_image::{
-    Capacity, GROUP_NO_PUNT, Group, LocalWay, Memory, ROUND_ROBIN_SLOTS, Reason, SEGMENT_VALUE,
+    Capacity, GROUP_NO_PUNT, Group, Memory, ROUND_ROBIN_SLOTS, Reason, SEGMENT_VALUE,
     segment_of_value, segment_value,
 };
 
@@ -284,33 +283,6 @@ impl Groups {
         };
         self.give_back_run(before);
         self.let_go(led_to, released, at.memory);
-        self.write_local(number, &resolved, at);
-    }
-
-    /// Writes how this machine's own connections choose in a group, where the image tells of these.
-    fn write_local(&self, number: u32, resolved: &Resolved, at: &Publish<'_>) {
-        let Some(entry) = self.entries.get(&number) else {
-            return;
-        };
-        let Some(choices) = choices(at.state, &entry.spec, resolved) else {
-            return at.memory.store_local_way(number, LocalWay::Unknown, false);
-        };
-        for (hop, source) in choices.hops {
-            if let Some(adjacency) = self.adjacencies.known(&key_of(hop, at.state)) {
-                let source = source.map_or([0; 4], |source| source.octets());
-                at.memory.store_local_source(adjacency, source);
-            }
-        }
-        at.memory
-            .store_local_way(number, choices.way, choices.any_source);
-    }
-
-    /// The same of all groups: addresses have changed.
-    pub(crate) fn write_locals(&self, at: &Publish<'_>) {
-        for (number, entry) in &self.entries {
-            let resolved = resolve(at.state, &entry.spec);
-            self.write_local(*number, &resolved, at);
-        }
     }
 
     /// Writes the ways back of all groups anew: links have got bits.

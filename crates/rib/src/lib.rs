@@ -16,7 +16,6 @@ mod expiry;
 pub mod firewall;
 mod groups;
 mod guards;
-mod local;
 mod lower;
 mod lpm;
 mod prefix;

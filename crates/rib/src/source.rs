@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::TABLE_LOCAL;
 use crate::event::{Address, RouteKind};
 use crate::rib::Rib;
-use crate::state::State;
 
 /// `IFA_F_SECONDARY`.
 const SECONDARY: u32 = 1;
@@ -44,30 +43,18 @@ impl Rib {
         gateway: Option<Ipv4Addr>,
         scope: u8,
     ) -> Option<Ipv4Addr> {
-        self.state.preferred_source(index, gateway, scope)
-    }
-}
-
-impl State {
-    /// [`Rib::preferred_source`].
-    pub(crate) fn preferred_source(
-        &self,
-        index: u32,
-        gateway: Option<Ipv4Addr>,
-        scope: u8,
-    ) -> Option<Ipv4Addr> {
         let fits = |a: &&Address| a.flags & SECONDARY == 0 && a.scope <= scope;
-        let on = |link: u32| self.addresses.iter().filter(move |a| a.index == link);
+        let on = |link: u32| self.addresses().iter().filter(move |a| a.index == link);
         let v4 = |a: &Address| match a.local {
             IpAddr::V4(ip) => Some(ip),
             IpAddr::V6(_) => None,
         };
         let mine = || on(index).filter(fits).filter(|a| v4(a).is_some());
         let holder = gateway.and_then(|gateway| mine().find(|a| holds(a, gateway)));
-        let master = self.links.get(&index).and_then(|link| link.master);
+        let master = self.link(index).and_then(|link| link.master);
         let of_master = || on(master?).filter(fits).find_map(v4);
         let of_any = || {
-            let links = self.links.values();
+            let links = self.links();
             let all = links.flat_map(|link| on(link.index));
             all.filter(fits)
                 .filter(|a| a.scope != SCOPE_LINK)

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use raddle_image::MAX_LINKS;
-use raddle_select::{Brings, HashKey, Seed, SourcePreference};
+use raddle_select::{Brings, HashKey, Seed};
 
 pub(crate) use bridges::{Bridges, FdbKey};
 pub(crate) use buckets::Buckets;
@@ -31,7 +31,6 @@ use crate::event::{
     Address, DeviceSettings, Event, HmacKey, KernelHosts, LearntMtu, Link, NUD_NOARP, Neighbour,
     Nexthop, NexthopKind, RouteTarget, Rule, Settings, Sweep,
 };
-use crate::local::Own;
 use crate::resolve::RouteId;
 use crate::rules::Arrival;
 use crate::seg6;
@@ -106,8 +105,6 @@ pub(crate) struct State {
     pub(crate) learnt_mtus: BTreeMap<(Ipv4Addr, Ipv4Addr), LearntMtu>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
-    /// How the kernel prefers paths for this machine's own packets, where the image tells of these.
-    pub(crate) own: Option<SourcePreference>,
     /// The kernel's own key, where it has been read; it counts while no seed is set.
     pub(crate) kernel_key: Option<HashKey>,
     /// What gives packets that come in by a link a hash, for predictions.
@@ -173,19 +170,6 @@ impl State {
     /// policy.
     pub(crate) fn algo_of(&self, dst: &IpNet, attrs: &Attrs) -> Option<MpAlgo> {
         self.algos.of(dst, &attrs.target, attrs.mp_algo)
-    }
-
-    /// What a route with these attributes says of this machine's own packets, where the image tells of these.
-    pub(crate) fn own_of(&self, attrs: &Attrs) -> Own {
-        let prefsrc = match attrs.prefsrc {
-            Some(IpAddr::V4(ip)) => Some(ip),
-            _ => None,
-        };
-        let own = Own {
-            prefsrc,
-            scope: attrs.scope,
-        };
-        self.own.map_or_else(Own::default, |_| own)
     }
 
     /// A route's identity.

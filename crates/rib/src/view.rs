@@ -153,7 +153,6 @@ pub(crate) fn best_spec<A: Addr>(
         &attrs,
         state.route_id(table, dst),
         state.algo_of(&dst, &attrs),
-        state.own_of(&attrs),
     );
     match (&spec, prefix.addr.to_ip()) {
         (Spec::Kernel(Reason::Local), IpAddr::V4(local))

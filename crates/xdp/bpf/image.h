@@ -326,45 +326,6 @@ struct segment_failures {
 	__u64 values[SEGMENT_FAILURES];
 };
 
-/* How connections choose; see LocalWay and its words */
-#define LOCAL_UNKNOWN 0
-#define LOCAL_SOURCE 1
-#define LOCAL_FIRST 2
-#define LOCAL_BOTH 3
-
-#define LOCAL_ANY_SOURCE 256
-
-/* Of placing; see placing */
-#define PLACE_OUTCOMES 12
-#define PLACE_LOADS 65536
-#define PLACE_PATHS 256
-#define PLACE_TRIES 512
-#define PLACE_REFUSED 16
-
-/* What holds for all connections; see Placing. */
-struct placing {
-	__u64 netns;
-	__u32 low;
-	__u32 span;
-	__u64 allowed[1024];
-};
-
-/* What has become of a connection; see Placed. */
-enum placed {
-	PLACED_PLACED = 0,
-	PLACED_BOUND = 1,
-	PLACED_BOUND_TO_LINK = 2,
-	PLACED_ONE_PATH = 3,
-	PLACED_HASH_POLICY = 4,
-	PLACED_KEY_UNKNOWN = 5,
-	PLACED_RULES = 6,
-	PLACED_GROUP = 7,
-	PLACED_SOURCE_UNKNOWN = 8,
-	PLACED_NO_PORT = 9,
-	PLACED_NOT_READY = 10,
-	PLACED_PROTOCOL = 11,
-};
-
 /* Why a packet is not forwarded; see Reason. */
 enum reason {
 	REASON_FORWARDED = 0,

@@ -65,7 +65,7 @@ pub struct ProgramSize {
 }
 
 impl ProgramSize {
-    pub(crate) fn of(program: &OwnedFd) -> Result<ProgramSize> {
+    fn of(program: &OwnedFd) -> Result<ProgramSize> {
         let (name, sizes) = sys::program_size(program.as_fd()).map_err(|source| {
             Error::system("BPF_OBJ_GET_INFO_BY_FD", "look at an XDP program", source)
         })?;

@@ -23,7 +23,6 @@ mod losses;
 mod mapping;
 mod object;
 mod pin;
-mod place;
 mod room;
 mod rx_hash;
 mod sys;
@@ -40,7 +39,6 @@ pub use features::{
 pub use grace::grace;
 pub use losses::{Loss, Losses};
 pub use pin::pins_are_dead;
-pub use place::{Placer, netns_cookie};
 pub use room::check_capacity;
 pub use test_run::{NO_ADJACENCY, TestOutput, Verdict};
 pub use wanted::WantedPlaces;

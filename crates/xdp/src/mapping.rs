@@ -118,8 +118,6 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         firewall: map(15)?,
         steps: map(16)?,
         learnt: map(17)?,
-        local_ways: Region::heap(0),
-        local_sources: Region::heap(0),
         adjacencies_used: AtomicUsize::new(0),
         dx2_used: AtomicUsize::new(0),
     })

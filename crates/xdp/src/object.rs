@@ -7,9 +7,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use aya_obj::btf::BtfFeatures;
 use aya_obj::{EbpfSectionKind, Map, Object};
 
 use crate::rx_hash::DeviceBound;
@@ -35,8 +34,6 @@ pub(crate) enum Kind {
     Xdp(Option<DeviceBound>),
     /// They run at raw tracepoints.
     Tracepoint,
-    /// They run at hooks of cgroups, see [`crate::place`].
-    Cgroup,
 }
 
 /// What an object is loaded with.
@@ -79,10 +76,6 @@ impl Plan<'_> {
             };
             maps.push((name, short, fd, map));
         }
-        let types = match self.kind {
-            Kind::Cgroup => Some(load_types(&mut object)?),
-            Kind::Xdp(_) | Kind::Tracepoint => None,
-        };
         let text = object.functions.keys().map(|key| key.0).collect();
         let by_name = maps
             .iter()
@@ -94,10 +87,9 @@ impl Plan<'_> {
                 bound.call_kernel(&mut function.instructions);
             }
         }
-        let types = types.as_ref().map(AsFd::as_fd);
-        let program = load_program(&object, self.program, self.kind, types)?;
+        let program = load_program(&object, self.program, self.kind)?;
         let called = self.called.iter();
-        let called = called.map(|name| load_program(&object, name, self.kind, types));
+        let called = called.map(|name| load_program(&object, name, self.kind));
         let called = called.collect::<Result<_>>()?;
         let maps = maps
             .into_iter()
@@ -138,7 +130,6 @@ fn create(name: &str, map: &Map, sizes: &HashMap<&'static str, u32>) -> Result<O
         } else {
             map.map_type()
         },
-        key_size: if data { 4 } else { map.key_size() },
         value_size,
         max_entries: if data { 1 } else { map.max_entries() },
         flags: map_flags,
@@ -152,23 +143,7 @@ fn create(name: &str, map: &Map, sizes: &HashMap<&'static str, u32>) -> Result<O
     Ok(fd)
 }
 
-/// Loads the object's types, which the verifier asks for where a program gives a function to a helper (`bpf_loop`).
-fn load_types(object: &mut Object) -> Result<OwnedFd> {
-    // All that Linux 6.1 knows, but for enumerations of 64 bits, which the objects do not have.
-    let features = BtfFeatures::new(true, true, true, true, true, true, true, false);
-    let types = object.fixup_and_sanitize_btf(&features);
-    let types = types.map_err(object_error)?;
-    let types = types.ok_or_else(|| Error::Object("it has no types".to_owned()))?;
-    sys::btf_load(&types.to_bytes())
-        .map_err(|source| Error::system("BPF_BTF_LOAD", "load the types of programs", source))
-}
-
-fn load_program(
-    object: &Object,
-    name: &str,
-    kind: Kind,
-    types: Option<BorrowedFd<'_>>,
-) -> Result<OwnedFd> {
+fn load_program(object: &Object, name: &str, kind: Kind) -> Result<OwnedFd> {
     let missing = || Error::Object(format!("it has no program `{name}`"));
     let program = object.programs.get(name).ok_or_else(missing)?;
     let function = object
@@ -182,16 +157,6 @@ fn load_program(
             sys::xdp_load(name, instructions, license, device, log)
         }
         Kind::Tracepoint => sys::tracepoint_load(name, instructions, license, log),
-        Kind::Cgroup => {
-            let functions = function.func_info.func_info_bytes();
-            let typed = sys::Typed {
-                types,
-                functions: &functions,
-                count: function.func_info.func_info.len() as u32,
-            };
-            let kind = crate::place::program_type(name);
-            sys::cgroup_load(kind, name, instructions, license, &typed, log)
-        }
     };
     let source = match load(&mut []) {
         Ok(fd) => return Ok(fd),

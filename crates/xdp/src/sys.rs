@@ -21,7 +21,6 @@ const BPF_PROG_TEST_RUN: i64 = 10;
 const BPF_PROG_GET_FD_BY_ID: i64 = 13;
 const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
 const BPF_RAW_TRACEPOINT_OPEN: i64 = 17;
-const BPF_BTF_LOAD: i64 = 18;
 const BPF_MAP_FREEZE: i64 = 22;
 const BPF_LINK_CREATE: i64 = 28;
 const BPF_LINK_UPDATE: i64 = 29;
@@ -72,11 +71,10 @@ pub(crate) const BPF_F_MMAPABLE: u32 = 1 << 10;
 /// `BPF_OBJ_NAME_LEN`, with the terminating zero.
 const NAME_LEN: usize = 16;
 
-/// What map to make.
+/// What map to make. Keys are 4 bytes long.
 pub(crate) struct MapSpec<'a> {
     pub(crate) name: &'a str,
     pub(crate) kind: u32,
-    pub(crate) key_size: u32,
     pub(crate) value_size: u32,
     pub(crate) max_entries: u32,
     pub(crate) flags: u32,
@@ -101,7 +99,7 @@ fn name_words(name: &str) -> [u64; 2] {
 pub(crate) fn map_create(spec: &MapSpec<'_>) -> io::Result<OwnedFd> {
     let [name0, name1] = name_words(spec.name);
     let mut attr = Attr::default();
-    attr[0] = pair(spec.kind, spec.key_size);
+    attr[0] = pair(spec.kind, 4);
     attr[1] = pair(spec.value_size, spec.max_entries);
     attr[2] = pair(spec.flags, 0);
     // inner_map_fd and numa_node come before the name: it starts at byte 28.
@@ -196,67 +194,6 @@ pub(crate) fn tracepoint_load(
 ) -> io::Result<OwnedFd> {
     let kind = BPF_PROG_TYPE_RAW_TRACEPOINT;
     program_load(&mut program_attr(kind, name, instructions, license, log))
-}
-
-/// Loads types (BTF).
-///
-/// # Minimum kernel version
-/// 4.18
-pub(crate) fn btf_load(types: &[u8]) -> io::Result<OwnedFd> {
-    let mut attr = Attr::default();
-    attr[0] = types.as_ptr().addr() as u64;
-    // Their size, and none of the log's.
-    attr[2] = pair(types.len() as u32, 0);
-    bpf_fd(BPF_BTF_LOAD, &mut attr)
-}
-
-/// What the verifier is told of a program's functions.
-pub(crate) struct Typed<'a> {
-    /// Types, see [`btf_load`].
-    pub(crate) types: Option<BorrowedFd<'a>>,
-    /// So many `struct bpf_func_info`: where each begins, and of which type it is.
-    pub(crate) functions: &'a [u8],
-    pub(crate) count: u32,
-}
-
-/// Loads a program for a hook of cgroups, as [`xdp_load`] does: its type, and where it will be attached.
-///
-/// # Minimum kernel version
-/// 4.17
-pub(crate) fn cgroup_load(
-    (kind, attach_type): (u32, u32),
-    name: &str,
-    instructions: &[bpf_insn],
-    license: &CStr,
-    typed: &Typed<'_>,
-    log: &mut [u8],
-) -> io::Result<OwnedFd> {
-    /// Bytes of `struct bpf_func_info`.
-    const RECORD: u32 = 8;
-    let mut attr = program_attr(kind, name, instructions, license, log);
-    if let Some(types) = typed.types {
-        attr[9] = pair(fd_word(types), RECORD);
-        attr[10] = typed.functions.as_ptr().addr() as u64;
-        attr[11] = pair(typed.count, 0);
-    }
-    // prog_ifindex, expected_attach_type.
-    attr[8] = pair(0, attach_type);
-    program_load(&mut attr)
-}
-
-/// Attaches a program to a cgroup beside others, for as long as the descriptor lives.
-///
-/// # Minimum kernel version
-/// 5.7
-pub(crate) fn cgroup_attach(
-    program: BorrowedFd<'_>,
-    cgroup: BorrowedFd<'_>,
-    attach_type: u32,
-) -> io::Result<OwnedFd> {
-    let mut attr = Attr::default();
-    attr[0] = pair(fd_word(program), fd_word(cgroup));
-    attr[1] = pair(attach_type, 0);
-    bpf_fd(BPF_LINK_CREATE, &mut attr)
 }
 
 /// Runs a program at a raw tracepoint, for as long as the descriptor lives.

@@ -2,11 +2,8 @@
 //! `make test-kernels` runs this on those of Debian.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use raddle_image::Capacity;
 use raddle_xdp::bench::Bench;
-use raddle_xdp::{
-    AttachedMode, Engine, Error, LoadOptions, Losses, Mode, Placer, ProgramSize, offers_rx_hash,
-};
+use raddle_xdp::{AttachedMode, Engine, Error, LoadOptions, Losses, Mode, offers_rx_hash};
 use raddle_xdp_testing::net::{in_namespace, index_of, veth};
 
 /// The most steps that the verifier may take over a program. It gives up at a million, and takes up to half more for what another clang
@@ -15,21 +12,11 @@ const MOST_VERIFIED: u32 = 750_000;
 
 /// An engine as the daemon loads it, or the verifier's last words.
 fn loaded(what: &str, load: impl FnOnce() -> Result<Engine, Error>) -> Engine {
-    let engine = accepted(what, load());
-    small(what, &engine.sizes().unwrap());
-    engine
-}
-
-fn accepted<T>(what: &str, loaded: Result<T, Error>) -> T {
-    loaded.unwrap_or_else(|error| match error {
+    let engine = load().unwrap_or_else(|error| match error {
         Error::Verifier { source, log } => panic!("{what}: {source}\n{log}"),
         error => panic!("{what}: {error}"),
-    })
-}
-
-/// None is near the verifier's limit.
-fn small(what: &str, sizes: &[ProgramSize]) {
-    for size in sizes {
+    });
+    for size in engine.sizes().unwrap() {
         eprintln!(
             "{what}: {} verified over {} instructions, {} translated, {} bytes of machine code",
             size.name,
@@ -40,16 +27,7 @@ fn small(what: &str, sizes: &[ProgramSize]) {
         assert!(size.verified > 0 && size.translated > 0);
         assert!(size.verified <= MOST_VERIFIED, "{what}: {}", size.name);
     }
-}
-
-#[test]
-fn the_programs_that_place_connections() {
-    in_namespace("the_programs_that_place_connections", || {
-        let placer = accepted("place", Placer::load(&Capacity::default()));
-        small("place", &placer.sizes().unwrap());
-        assert!(placer.outcomes().iter().all(|(_, count)| *count == 0));
-        assert_eq!(placer.live(), 0);
-    });
+    engine
 }
 
 #[test]

@@ -302,7 +302,7 @@ impl Groups {
     }
 }
 
-pub(super) fn key_of(hop: &Hop, state: &State) -> Key {
+fn key_of(hop: &Hop, state: &State) -> Key {
     Key {
         index: hop.index,
         neighbour: hop.gateway.filter(|_| !state.has_one_end(hop.index)),

@@ -11,7 +11,6 @@ use crate::event::{
     Encap, Nexthop, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
     RouteNexthop, RouteTarget,
 };
-use crate::local::Own;
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
 use crate::segments::{Owner, SegmentUse, kernel_only};
 use crate::state::State;
@@ -35,14 +34,12 @@ pub(crate) enum Spec {
         own: bool,
         /// An FPM route: its nexthops live and die as the kernel's nexthop objects do.
         by_fpm: bool,
-        local: Own,
     },
     /// A nexthop object.
     Object {
         id: u32,
         limits: Limits,
         algo: Option<MpAlgo>,
-        local: Own,
     },
     /// A neighbour on a directly connected prefix.
     Neighbour {
@@ -129,13 +126,13 @@ impl SpecEncap {
 
 impl Spec {
     /// Where a route with these attributes leads; `algo` is how it spreads its packets, where that is
-    /// not by the namespace's policy, and `local` what it says of this machine's own packets, where the image tells of these.
-    pub(crate) fn of(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>, local: Own) -> Spec {
+    /// not by the namespace's policy.
+    pub(crate) fn of(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>) -> Spec {
         if attrs.tos != 0 || attrs.src.is_some_and(|src| src.prefix_len() != 0) {
             return Spec::Kernel(Reason::RouteFeature);
         }
         let reason = match attrs.kind {
-            RouteKind::Unicast => return Spec::of_target(attrs, id, algo, local),
+            RouteKind::Unicast => return Spec::of_target(attrs, id, algo),
             RouteKind::Local => Reason::Local,
             RouteKind::Broadcast => Reason::Broadcast,
             RouteKind::Anycast => Reason::Anycast,
@@ -149,7 +146,7 @@ impl Spec {
         Spec::Kernel(reason)
     }
 
-    fn of_target(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>, local: Own) -> Spec {
+    fn of_target(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>) -> Spec {
         let v6 = matches!(id.dst, IpNet::V6(_));
         let limits = Limits {
             mtu: attrs.mtu(),
@@ -185,7 +182,6 @@ impl Spec {
                 id: *id,
                 limits,
                 algo,
-                local,
             },
             RouteTarget::Single(nh) => Spec::Plain {
                 v6,
@@ -195,8 +191,6 @@ impl Spec {
                 algo: None,
                 own,
                 by_fpm,
-                // Nor anything to choose.
-                local: Own::default(),
             },
             RouteTarget::Multipath(nhs) => Spec::Plain {
                 v6,
@@ -205,7 +199,6 @@ impl Spec {
                 algo,
                 own,
                 by_fpm,
-                local,
             },
         }
     }
@@ -236,14 +229,6 @@ impl Spec {
             Spec::Kernel(_) | Spec::TunnelEnds(_) | Spec::Neighbour { .. } => None,
         };
         direct.filter(|(index, _)| !state.has_one_end(*index))
-    }
-
-    /// What it says of this machine's own packets, where the image tells of these.
-    pub(crate) fn own(&self) -> Own {
-        match self {
-            Spec::Kernel(_) | Spec::TunnelEnds(_) | Spec::Neighbour { .. } => Own::default(),
-            Spec::Plain { local, .. } | Spec::Object { local, .. } => *local,
-        }
     }
 
     /// How its packets are spread, where that is not by the namespace's policy.

@@ -9,7 +9,6 @@ use super::upon::{Leads, Steps, Upper, Ways};
 use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::guards::Guards;
-use crate::local::{self, LOOPBACK};
 use crate::state::State;
 use crate::tunnels::own_mac;
 use crate::ways::Given;
@@ -95,32 +94,8 @@ impl Rib {
             wanted.insert(link.index, entry);
         }
         let leads = upper.steps_to(|index| wanted.contains_key(&index));
-        built += self.lead_local(&mut wanted);
         built += self.lead_rules();
         self.publish_steps(wanted, leads);
-        built
-    }
-
-    /// Makes the entry of `lo`, by which this machine's own packets are looked up, and how its connections choose; where the image tells
-    /// of these. Returns how many entries that took.
-    fn lead_local(&mut self, wanted: &mut HashMap<u32, LinkEntry>) -> usize {
-        if self.state.own.is_none() {
-            return 0;
-        }
-        let at = publish!(self);
-        let mut built = 0;
-        let mut table = |made: Option<(u32, usize)>| {
-            let (table, count) = made?;
-            built += count;
-            Some(table)
-        };
-        let groups = &mut self.groups;
-        let [of4, of6] = [4, 6].map(|family| local::lookup(&self.state, family));
-        let table4 = of4.and_then(|of| self.v4.view_of(of, &self.state.v4, groups, &at));
-        let table6 = of6.and_then(|of| self.v6.view_of(of, &self.state.v6, groups, &at));
-        let entry = local::entry(table(table4), table(table6));
-        groups.write_locals(&at);
-        wanted.insert(LOOPBACK, entry);
         built
     }
 
