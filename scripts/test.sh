@@ -24,8 +24,18 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-it
 step dependencies
 scripts/licences.sh
 
-# The tests mostly wait, and so do the machines on whose kernels they are run: what is counted and fuzzed is built beside them, and
-# gets what they leave of the processors.
+wrong=()
+step tests
+scripts/tests.sh 2>&1 | tee "$log" || wrong+=(tests)
+# Without this a build that fails (a full disk) ends in many words.
+if ! grep -q ' passed, [0-9]* failed$' "$log"; then
+  df -h . "$log"
+  echo "no test ran: why, and the free space are above"
+  exit 1
+fi
+
+# The machines on whose kernels tests are run wait much: what is counted and fuzzed is built beside them, and gets what they leave of the
+# processors.
 beside=$(mktemp)
 # A group of its own, which can be ended as one.
 set -m
@@ -38,16 +48,6 @@ set -m
 building=$!
 set +m
 trap 'kill -- -$building 2>/dev/null || true; rm -f "$log" "$beside"' EXIT
-
-wrong=()
-step tests
-scripts/tests.sh 2>&1 | tee "$log" || wrong+=(tests)
-# Without this a build that fails (a full disk) ends in many words.
-if ! grep -q ' passed, [0-9]* failed$' "$log"; then
-  df -h . "$log"
-  echo "no test ran: why, and the free space are above"
-  exit 1
-fi
 
 step kernels
 PARTS=loads,forward,nic_hash,vlans_virtio,bridges_virtio,vrfs,bonds,vlans,bridges,tunnels,defaults scripts/kernels/run.sh 2>&1 |

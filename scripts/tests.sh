@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds all tests and runs their programs, several at a time: most of them wait, for links, timers and daemons. Those that
-# measure time come at the end, one by one. AT_ONCE says how many (twice the processors). Fails where one does; prints what they
+# measure time come at the end, one by one. AT_ONCE says how many (as there are processors). Fails where one does; prints what they
 # say, but for the names of those that pass, and at the end how many passed and which took longest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/path.sh
-at_once=${AT_ONCE:-$((2 * $(nproc)))}
+at_once=${AT_ONCE:-$(nproc)}
 # What they find depends on how long something takes, or they make the machine busy for others.
 ALONE='(tests/tests/(bench|guard|life|no_punt|scale|starved)|crates/netlink/tests/kernel/main|crates/xdp/tests/losses)\.rs'
 

@@ -369,7 +369,7 @@ fn what_leaves_by_vlans_upon_a_bond() {
         0 => &TAGGED_MODES[..4],
         _ => &TAGGED_MODES[..],
     };
-    let mut compared = Volume::of("VLANs upon bonds", modes.len());
+    let mut compared = Volume::of("out by VLANs upon bonds", modes.len());
     let each = volume::frames(0).div_ceil(modes.len()).max(600);
     let mut rng = Random::new(volume::seed());
     let (mut wrong, mut short) = (Vec::new(), Vec::new());

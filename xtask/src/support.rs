@@ -16,6 +16,7 @@ const KINDS: [(&str, &[&str]); 8] = [
         &[
             "VLANs",
             "VLANs upon bonds",
+            "out by VLANs upon bonds",
             "large frames by VLANs",
             "VLANs in generic XDP",
         ],

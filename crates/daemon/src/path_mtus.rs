@@ -24,6 +24,20 @@ pub(crate) struct PathMtus {
     last: Option<Ends>,
 }
 
+/// Whether the kernel's error says that it has no such way.
+fn has_no_way(errno: i32) -> bool {
+    let no_way = [
+        libc::ENETUNREACH,
+        libc::EHOSTUNREACH,
+        libc::ENETDOWN,
+        libc::ENODEV,
+        libc::EINVAL,
+        libc::EACCES,
+        libc::EPERM,
+    ];
+    no_way.contains(&errno)
+}
+
 impl PathMtus {
     /// Has a mirror know what the kernel has learnt; to be called several times a second.
     ///
@@ -46,7 +60,7 @@ impl PathMtus {
             };
             match socket.get_route(dst.into(), &query) {
                 Ok(answer) => Ok(answer.learnt_mtu),
-                Err(Error::Refused { .. }) => Ok(None),
+                Err(e) if e.errno().is_some_and(has_no_way) => Ok(None),
                 Err(e) => Err(e),
             }
         });

@@ -720,6 +720,9 @@ fn what_comes_in_by_tunnels_meets_what_this_machine_receives_meets() {
             (chain("prerouting", "fib daddr type local tcp dport 80 dnat to 10.1.1.1"), none),
             (chain("prerouting", "fib daddr type local udp dport 53 dnat to 10.1.1.1"), none),
             (chain("prerouting", "fib daddr type local udp dport 4789 dnat to 10.1.1.1"), v),
+            // Connections are translated on every link when they are on one.
+            (chain("prerouting", "iifname eth0 fib daddr type local udp dport 4789 dnat to 10.1.1.1"), v),
+            (chain("prerouting", "iifname docker0 fib daddr type local udp dport 4789 dnat to 10.1.1.1"), v),
             (chain("prerouting", "ip daddr 203.0.113.9 dnat to 192.0.2.2"), g),
             (chain("prerouting", "ip daddr 203.0.113.9 redirect"), both),
             // What is to other machines, and from this one.

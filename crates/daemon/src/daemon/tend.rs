@@ -87,6 +87,13 @@ impl Daemon {
                 tracing::warn!("{e}");
             }
         }
+        let sees = &self.plan.programs;
+        if plan.programs.keys().any(|index| !sees.contains_key(index)) {
+            // What is on a port of a bridge, or below a VLAN, was not looked at while the program was not there, and the bridge's and the VLAN's
+            // entries are good already.
+            self.rib.memory().doubt();
+            self.guard.hasten();
+        }
         self.attach_all(&mut plan);
         self.rib.set_ports(plan.ports());
         self.plan = plan;
@@ -402,12 +409,14 @@ pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, befo
     });
     plan.leave_uppers(rib);
     plan.follow_members(rib);
-    for index in &plan.members {
-        // Until it can be had, what would leave by it is punted.
-        if let Err(e) = engine.set_out_link(*index) {
+    // What would leave by one that cannot be had is punted. It is no part of the plan, so that the next one tries again.
+    plan.members.retain(|index| {
+        let had = engine.set_out_link(*index);
+        if let Err(e) = &had {
             tracing::warn!("member {index} of a bond: {e}");
         }
-    }
+        had.is_ok()
+    });
 }
 
 /// How the program is attached to a link: to a bond in the drivers of its members or not at all (see the preflight).

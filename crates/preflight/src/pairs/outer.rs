@@ -302,7 +302,8 @@ impl<'a> Ways<'a> {
             ));
         }
         let leaving = shown.leaving();
-        self.is_told(shown, &leaving, xfrm::Direction::Out, Place::Output)
+        let places = [Place::Output, Place::Postrouting];
+        self.is_told(shown, &leaving, xfrm::Direction::Out, places)
             .map(|rule| leaves(&rule))
             .or_else(|| self.is_full())
     }
@@ -318,12 +319,18 @@ impl<'a> Ways<'a> {
                 found.rule
             ));
         }
+        // A connection that is translated on one link is translated on all: NAT goes by the connection.
+        let (found, _) = self.coming(shown, None);
+        if let Some(found) = found.iter().find(|found| found.translates) {
+            return Some(format!("{} (outer packets may meet it)", found.rule));
+        }
         let all = shown.remote.is_some() || !has_ranges;
         if let Some(rule) = self.translated_back(&shown.coming(), all) {
             return Some(format!("{rule} (outer packets may be translated back)"));
         }
         let coming = shown.coming();
-        self.is_told(shown, &coming, xfrm::Direction::In, Place::Input)
+        let places = [Place::Prerouting, Place::Input];
+        self.is_told(shown, &coming, xfrm::Direction::In, places)
             .or_else(|| {
                 let blocks = self.facts.defaults.block_in;
                 blocks.then(|| "xfrm blocks by default (direction in)".to_owned())
@@ -425,7 +432,7 @@ impl<'a> Ways<'a> {
         shown: &Shown,
         area: &Area,
         direction: xfrm::Direction,
-        place: Place,
+        places: [Place; 2],
     ) -> Option<String> {
         let met = |policy: &&xfrm::Policy| {
             policy.direction == direction && is_met(policy, shown.protocol, area)
@@ -433,8 +440,14 @@ impl<'a> Ways<'a> {
         if let Some(policy) = self.facts.policies.iter().find(met) {
             return Some(format!("xfrm policy {policy}"));
         }
-        let mut local = self.facts.foreign_to_local.iter();
-        let hooked = local.find(|of| of.place == place && of.families[0])?;
+        // Outer packets are IPv4, whatever is inside.
+        let all = self
+            .facts
+            .foreign
+            .iter()
+            .chain(&self.facts.foreign_to_local);
+        let mut at = all.filter(|of| places.contains(&of.place));
+        let hooked = at.find(|of| of.families[0])?;
         Some(format!(
             "netfilter hook {} at {}",
             hooked.function, hooked.place
@@ -684,18 +697,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hooked_into_output_concerns_all() {
+    fn what_is_hooked_in_concerns_all_that_passes_there() {
+        let hook = |place, ipv4| Hooked {
+            families: [ipv4, !ipv4],
+            place,
+            function: "f [m]".into(),
+            is_bpf: false,
+        };
         let hooked = |place, ipv4| Facts {
-            foreign_to_local: vec![Hooked {
-                families: [ipv4, !ipv4],
-                place,
-                function: "f [m]".into(),
-                is_bpf: false,
-            }],
+            foreign_to_local: match place {
+                Place::Output | Place::Input => vec![hook(place, ipv4)],
+                _ => Vec::new(),
+            },
+            foreign: match place {
+                Place::Output | Place::Input => Vec::new(),
+                _ => vec![hook(place, ipv4)],
+            },
             ..facts()
         };
         assert_eq!(which(&hooked(Place::Output, true)), [3, 4]);
         assert_eq!(which(&hooked(Place::Output, false)), [0; 0]);
         assert_eq!(which(&hooked(Place::Input, true)), [0; 0]);
+        // Whatever is inside.
+        assert_eq!(which(&hooked(Place::Postrouting, true)), [3, 4]);
+        assert_eq!(which(&hooked(Place::Postrouting, false)), [0; 0]);
+        for place in [Place::Prerouting, Place::Input] {
+            let closed = |ipv4| !both(&hooked(place, ipv4)).1.is_empty();
+            assert_eq!([closed(true), closed(false)], [true, false], "{place}");
+        }
     }
 }
