@@ -577,9 +577,9 @@ const RULES: [Rules; 8] = [
         takes: Takes::Most,
     },
     Rules {
-        about: "others from outside are dropped",
+        about: "what is to other ports is dropped",
         nft: Some(
-            "chain c { type filter hook input priority 0; policy accept; ip saddr 203.0.113.0/24 drop; tcp dport 22 drop; udp dport 53 drop; }",
+            "chain c { type filter hook input priority 0; policy accept; tcp dport 22 drop; udp dport 53 drop; }",
         ),
         takes: Takes::Most,
     },
