@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/path.sh
 at_once=${AT_ONCE:-$(nproc)}
-# What they find depends on how long something takes, or they make the machine busy for others.
-ALONE='(tests/tests/(bench|guard|life|no_punt|scale|starved)|crates/netlink/tests/kernel/main|crates/xdp/tests/losses)\.rs'
+# What they find depends on how long something takes or on what others make of the machine meanwhile, or they make it busy for others.
+ALONE='(tests/tests/(bench|doctor|guard|life|no_punt|scale|starved)|crates/netlink/tests/kernel/main|crates/xdp/tests/losses)\.rs'
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
