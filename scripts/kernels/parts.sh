@@ -49,7 +49,8 @@ part_bridges_more() {
 part_tunnels() {
   # They put links into each namespace as soon as they are there.
   for module in ip_gre ipip sit vxlan; do modprobe $module; done
-  as_in_test tunnels tunnels
+  # In what it runs in there it has not been shown yet; where there are VXLANs it is run outside.
+  as_in_test tunnels 'tunnels --skip what_comes_in_by_tunnels_meets'
 }
 part_rules() { as_in_test 'routing rules' rules; }
 part_rp_filter() { as_in_test rp_filter rp_filter; }

@@ -600,7 +600,7 @@ const RULES: [Rules; 8] = [
     Rules {
         about: "what leaves is judged by its connection",
         nft: Some(
-            "chain c { type filter hook output priority 0; policy drop; ct state established accept; ip protocol icmp accept; meta l4proto ipv6-icmp accept; }",
+            "chain c { type filter hook output priority 0; policy drop; ct state established accept; meta l4proto { 1, 58 } accept; }",
         ),
         takes: Takes::None,
     },
