@@ -37,7 +37,7 @@ const KINDS: [(&str, &[&str]); 8] = [
             "passthru",
         ],
     ),
-    ("tunnels.md", &["tunnels", "tenants"]),
+    ("tunnels.md", &["tunnels", "tenants", "path-mtus"]),
     (
         "rules.md",
         &["VRFs", "rules", "rules that ask for packets", "rp_filter"],
