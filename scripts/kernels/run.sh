@@ -183,7 +183,7 @@ shows() {
   local shown=$out/$1.tsv record=tests/support/$1.tsv
   {
     # What the machine's firmware says is in front.
-    sed -nE 's/^.*\[ *[0-9.]+\] (Linux .*), [0-9]+ CPUs$/# \1, QEMU/p' "$out/$1.log" | head -n 1
+    sed -nE 's/^.*\[ *[0-9.]+\] (Linux .*), [0-9]+ CPUs.*$/# \1, QEMU/p' "$out/$1.log" | head -n 1
     awk -F'\t' -v OFS='\t' '
       /^\[ *[0-9.]+\] == / { split($0, words, " == "); part = words[2] }
       $1 == "support:" {
