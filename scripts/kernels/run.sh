@@ -185,6 +185,8 @@ shows() {
     # What the machine's firmware says is in front.
     sed -nE 's/^.*\[ *[0-9.]+\] (Linux .*), [0-9]+ CPUs.*$/# \1, QEMU/p' "$out/$1.log" | head -n 1
     awk -F'\t' -v OFS='\t' '
+      # Some kernels end lines so on their console.
+      { sub(/\r$/, "") }
       /^\[ *[0-9.]+\] == / { split($0, words, " == "); part = words[2] }
       $1 == "support:" {
         key = part OFS $2 OFS $3

@@ -494,7 +494,7 @@ fn path_mtus_that_the_kernel_has_learnt_are_kept_to() {
     }
     route(&world, &[net("source", 1, 0, &[]).untold()], "");
     world.plain_settings();
-    let mut compared = Compared::new("path-mtus", 1, 1);
+    let mut compared = Compared::new("path MTUs of tunnels", 1, 1);
     compared.look = LOOK;
     // The last is below `min_pmtu`.
     for (round, (mtu, learnt)) in (0..).zip([(1300, 1300), (1290, 1290), (400, 552)]) {

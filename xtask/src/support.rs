@@ -37,7 +37,10 @@ const KINDS: [(&str, &[&str]); 8] = [
             "passthru",
         ],
     ),
-    ("tunnels.md", &["tunnels", "tenants", "path-mtus"]),
+    (
+        "tunnels.md",
+        &["tunnels", "tenants", "path MTUs of tunnels"],
+    ),
     (
         "rules.md",
         &["VRFs", "rules", "rules that ask for packets", "rp_filter"],
@@ -262,7 +265,7 @@ fn thousands(number: u64) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 
