@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use raddle_forward::{HEADROOM, Verdict as Userspace, leaves_by};
 use raddle_image::{ADJ_FORWARD, ADJ_TAGGED, Adjacency, Bonded, MAX_BONDED, Memory, Reason};
-use raddle_rib::{Ports, Rib};
 use raddle_select::BondPolicy;
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::engines::{given, monotonic, pin_to_one_cpu, verdict};
 use raddle_xdp_testing::net::{in_namespace, links};
 
+use crate::compiled;
 use crate::frames::frame;
-use crate::state::{Indices, base, renumber, state};
+use crate::state::{Indices, state};
 use crate::{FRAMES, capacity};
 
 /// What a bond hashes, and which of three links are its members in which order: some stand for several.
@@ -62,18 +62,7 @@ fn both_engines_choose_the_same_member() {
             &(state(), drawn(), frames),
             |(events, (policy, members), frames)| {
                 let memory = engine.memory();
-                memory.reset(|| ());
-                let mut rib = Rib::new(memory.clone(), &capacity, || ());
-                base(indices).into_iter().for_each(|event| rib.apply(event));
-                for mut event in events {
-                    renumber(&mut event, indices);
-                    rib.apply(event);
-                }
-                rib.set_ports(Ports {
-                    enabled: [ingress].into(),
-                    out: indices.into(),
-                });
-                rib.commit();
+                let _rib = compiled(&engine, events, indices);
                 let members: Vec<u32> = members.iter().map(|n| indices[n + 1]).collect();
                 put(&memory, Bonded::new(policy, &members).unwrap());
                 let mut userspace = userspace.borrow_mut();

@@ -73,6 +73,24 @@ impl Vectors {
     }
 }
 
+/// The image of a drawn state, and its mirror: what comes in by the first of these links is forwarded, by any of them.
+fn compiled(engine: &Engine, events: Vec<Event>, indices: Indices) -> Rib {
+    let memory = engine.memory();
+    memory.reset(|| ());
+    let mut rib = Rib::new(memory, &capacity(), || ());
+    base(indices).into_iter().for_each(|event| rib.apply(event));
+    for mut event in events {
+        renumber(&mut event, indices);
+        rib.apply(event);
+    }
+    rib.set_ports(Ports {
+        enabled: [indices[0]].into(),
+        out: indices.into(),
+    });
+    rib.commit();
+    rib
+}
+
 #[test]
 fn both_engines_do_the_same() {
     in_namespace("both_engines_do_the_same", || {

@@ -6,13 +6,13 @@ use raddle_forward::{HEADROOM, Verdict as Userspace};
 use raddle_image::{
     ADJ_FORWARD, ADJ_TAGGED, Adjacency, LinkEntry, Memory, Step, Upon, Vlan, link_flags,
 };
-use raddle_rib::{Ports, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
 use raddle_xdp_testing::net::{in_namespace, links};
 
+use crate::compiled;
 use crate::frames::{frame, tagged};
-use crate::state::{Indices, base, renumber, state};
+use crate::state::{Indices, state};
 use crate::{FRAMES, capacity};
 
 /// Indices of VLANs: 5 upon the link, one within it, and a service VLAN.
@@ -155,18 +155,7 @@ fn both_engines_do_the_same_with_tags() {
         let frames = proptest::collection::vec(prop_oneof![5 => tagged(), 1 => frame()], FRAMES);
         let result = runner.run(&(state(), drawn(), frames), |(events, drawn, frames)| {
             let memory = engine.memory();
-            memory.reset(|| ());
-            let mut rib = Rib::new(memory.clone(), &capacity, || ());
-            base(indices).into_iter().for_each(|event| rib.apply(event));
-            for mut event in events {
-                renumber(&mut event, indices);
-                rib.apply(event);
-            }
-            rib.set_ports(Ports {
-                enabled: [ingress].into(),
-                out: indices.into(),
-            });
-            rib.commit();
+            let _rib = compiled(&engine, events, indices);
             put(&memory, drawn, indices);
             let mut userspace = userspace.borrow_mut();
             for frame in frames {
